@@ -1,0 +1,7 @@
+#include "cli/app.h"
+
+namespace quintet {
+
+int run_app(int, char**) { return 2; }
+
+}  // namespace quintet

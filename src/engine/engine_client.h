@@ -1,0 +1,61 @@
+// The one door to an engine, in process or over shared memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/request.h"
+#include "model/model.h"
+
+namespace quintet {
+
+struct EngineLimits {
+  int32_t context = 0;      ///< tokens of one sequence, prompt and answer
+  int32_t sequences = 0;    ///< running at once
+  int32_t waiting = 0;      ///< queued at most
+  int64_t kv_tokens = 0;    ///< room in the cache over all sequences
+};
+
+struct EngineStats {
+  int32_t running = 0, waiting = 0;
+  int64_t kv_blocks_free = 0, kv_blocks_total = 0;
+  uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0;
+};
+
+/// Thread-safe: submit and cancel from any thread, poll from one.
+class EngineClient {
+ public:
+  virtual ~EngineClient() = default;
+  /// bad_input where the request can never run (empty prompt, longer than the context, token out of the vocabulary);
+  /// no_room where the queue is full.
+  virtual Status submit(Request request) = 0;
+  /// Idempotent; the request ends with FinishReason::cancelled.
+  virtual void cancel(RequestId id) = 0;
+  /// Events since the last call, waiting at most `timeout_us` for the first.
+  virtual std::vector<TokenEvent> poll(int64_t timeout_us) = 0;
+  virtual EngineLimits limits() const = 0;
+  virtual EngineStats stats() const = 0;
+};
+
+struct EngineOptions {
+  int32_t context = 0;          ///< tokens of one sequence; 0: what the model allows, capped by memory
+  int32_t sequences = 16;
+  int32_t waiting = 256;
+  int64_t kv_tokens = 0;        ///< 0: room for `sequences` of 4096 tokens or one full context, as memory allows
+  int32_t step_tokens = 512;    ///< most rows of a step: a long prompt goes in chunks of this
+  int32_t block_tokens = 16;
+};
+
+/// Starts the engine's loop on a thread of its own. Backend and model must outlive it; destroying it cancels what runs.
+Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model& model, const EngineOptions& options);
+
+/// Logits of every position of `tokens`, chunk by chunk, without an engine: for --dump-logits and evaluation.
+/// `sink(first_position, rows, logits)`: logits [rows, vocabulary] f32, valid during the call.
+Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
+                     const std::function<void(int32_t first, int32_t rows, const float* logits)>& sink);
+
+}  // namespace quintet
