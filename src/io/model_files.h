@@ -1,0 +1,76 @@
+// One view of a model on disk, whichever kind it is: a GGUF file (or split set) or a Hugging Face folder.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "io/gguf.h"
+#include "io/safetensors.h"
+#include "quant/host_weight.h"
+
+namespace quintet {
+
+/// A tensor of a model: a matrix of rows and the shape that its file gives it.
+struct ModelTensor {
+  HostWeight weight;           ///< n is the product of all dimensions but the last, k the last; a vector is [1, k]
+  std::vector<int64_t> shape;  ///< outermost first
+  int32_t file = 0;            ///< index into ModelFiles::weight_paths()
+};
+
+/// The texts beside the weights in a Hugging Face folder; empty where the folder has no such file.
+struct HuggingFaceTexts {
+  std::string config;             ///< config.json
+  std::string generation_config;  ///< generation_config.json
+  std::string tokenizer;          ///< tokenizer.json
+  std::string tokenizer_config;   ///< tokenizer_config.json
+  std::string chat_template;      ///< chat_template.jinja
+};
+
+struct OpenOptions {
+  bool weights = true;  ///< false: tokenizer and template alone (`--tokenizer`, `tokenize`, `template`)
+};
+
+/// Immutable once open; everything it hands out borrows from it and lives as long as it (moves included).
+class ModelFiles {
+ public:
+  enum class Kind : uint8_t { gguf, huggingface };
+
+  /// A .gguf file or any part of a split one; a folder with config.json and safetensors; a folder that holds exactly
+  /// one GGUF model; with `weights` off also a tokenizer.json or a folder that has one. Known kinds that this program
+  /// does not read (ONNX, EXL2, pickles, vision and audio models, FP8, GPTQ, AWQ, ...) are refused by name.
+  static Result<ModelFiles> open(const std::string& path, const OpenOptions& options = {});
+
+  Kind kind() const { return gguf_ ? Kind::gguf : Kind::huggingface; }
+  const std::string& path() const { return path_; }
+  const std::vector<std::string>& weight_paths() const { return weight_paths_; }
+  uint64_t file_bytes() const { return file_bytes_; }  ///< of all weight files
+
+  const GgufFile* gguf() const { return gguf_ ? &*gguf_ : nullptr; }  ///< null for a folder
+  const HuggingFaceTexts& texts() const { return texts_; }            ///< all empty for a GGUF
+
+  const std::vector<ModelTensor>& tensors() const { return tensors_; }
+  const ModelTensor* find(std::string_view name) const;  ///< null where absent
+  /// As find; absent is bad_input that names file and tensor.
+  Result<const ModelTensor*> require(std::string_view name) const;
+
+ private:
+  ModelFiles() = default;
+  static Result<ModelFiles> open_gguf(const std::string& path, const OpenOptions& options);
+  static Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& options);
+  Status index_tensors();
+
+  std::string path_;
+  std::vector<std::string> weight_paths_;
+  uint64_t file_bytes_ = 0;
+  std::optional<GgufFile> gguf_;
+  std::vector<SafetensorsFile> safetensors_;
+  HuggingFaceTexts texts_;
+  std::vector<ModelTensor> tensors_;
+  std::vector<uint32_t> order_;  ///< indices of tensors_, sorted by name
+};
+
+}  // namespace quintet
