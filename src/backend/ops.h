@@ -147,7 +147,7 @@ struct HeadArgs {
 };
 
 struct SampleArgs {
-  ConstMatrixView logits;  ///< [logit_rows, vocabulary] f32; may be changed (penalties, bias)
+  MatrixView logits;       ///< [logit_rows, vocabulary] f32; changed (penalties, bias)
   Sampled* out = nullptr;  ///< [logit_rows] in memory of the backend
   Alternative* alternatives = nullptr;  ///< [logit_rows, 20] or null
 };
