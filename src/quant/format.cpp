@@ -1,0 +1,76 @@
+// The one table of weight formats.
+#include "quant/format.h"
+
+#include <array>
+
+#include "base/check.h"
+#include "quant/blocks.h"
+#include "quant/codecs.h"
+
+namespace quintet {
+
+namespace {
+
+template <class Block>
+constexpr FormatInfo compressed(WeightFormat format, std::string_view name, int block_weights, int ggml_type,
+                                DecodeBlocks decode) {
+  return {format, name, block_weights, static_cast<int>(sizeof(Block)), sizeof(Block) * 8.0 / block_weights, ggml_type,
+          decode};
+}
+
+using enum WeightFormat;
+
+// The type numbers are those of the GGUF specification.
+constexpr std::array<FormatInfo, kWeightFormats> kTable = {{
+    {f32, "f32", 1, 4, 32, 0, decode_f32},
+    {f16, "f16", 1, 2, 16, 1, decode_f16},
+    {bf16, "bf16", 1, 2, 16, 30, decode_bf16},
+    compressed<BlockQ4_0>(q4_0, "q4_0", kSmallBlockWeights, 2, decode_q4_0),
+    compressed<BlockQ4_1>(q4_1, "q4_1", kSmallBlockWeights, 3, decode_q4_1),
+    compressed<BlockQ5_0>(q5_0, "q5_0", kSmallBlockWeights, 6, decode_q5_0),
+    compressed<BlockQ5_1>(q5_1, "q5_1", kSmallBlockWeights, 7, decode_q5_1),
+    compressed<BlockQ8_0>(q8_0, "q8_0", kSmallBlockWeights, 8, decode_q8_0),
+    compressed<BlockQ2K>(q2_k, "q2_k", kSuperBlockWeights, 10, decode_q2_k),
+    compressed<BlockQ3K>(q3_k, "q3_k", kSuperBlockWeights, 11, decode_q3_k),
+    compressed<BlockQ4K>(q4_k, "q4_k", kSuperBlockWeights, 12, decode_q4_k),
+    compressed<BlockQ5K>(q5_k, "q5_k", kSuperBlockWeights, 13, decode_q5_k),
+    compressed<BlockQ6K>(q6_k, "q6_k", kSuperBlockWeights, 14, decode_q6_k),
+    compressed<BlockIq4Nl>(iq4_nl, "iq4_nl", kSmallBlockWeights, 20, decode_iq4_nl),
+    compressed<BlockIq4Xs>(iq4_xs, "iq4_xs", kSuperBlockWeights, 23, decode_iq4_xs),
+    compressed<BlockIq2Xxs>(iq2_xxs, "iq2_xxs", kSuperBlockWeights, 16, decode_iq2_xxs),
+    compressed<BlockIq2Xs>(iq2_xs, "iq2_xs", kSuperBlockWeights, 17, decode_iq2_xs),
+    compressed<BlockIq2S>(iq2_s, "iq2_s", kSuperBlockWeights, 22, decode_iq2_s),
+    compressed<BlockIq3Xxs>(iq3_xxs, "iq3_xxs", kSuperBlockWeights, 18, decode_iq3_xxs),
+    compressed<BlockIq3S>(iq3_s, "iq3_s", kSuperBlockWeights, 21, decode_iq3_s),
+}};
+
+constexpr bool table_is_in_enum_order() {
+  for (int i = 0; i < kWeightFormats; ++i)
+    if (static_cast<int>(kTable[i].format) != i) return false;
+  return true;
+}
+static_assert(table_is_in_enum_order());
+
+}  // namespace
+
+const FormatInfo& format_info(WeightFormat format) {
+  const auto index = static_cast<size_t>(format);
+  QUINTET_CHECK(index < kTable.size(), "weight format {}", index);
+  return kTable[index];
+}
+
+std::span<const FormatInfo> format_table() { return kTable; }
+
+std::optional<WeightFormat> format_from_ggml_type(uint32_t ggml_type) {
+  for (const auto& row : kTable)
+    if (row.ggml_type >= 0 && static_cast<uint32_t>(row.ggml_type) == ggml_type) return row.format;
+  return std::nullopt;
+}
+
+std::optional<WeightFormat> format_from_name(std::string_view name) {
+  for (const auto& row : kTable)
+    if (row.name == name) return row.format;
+  return std::nullopt;
+}
+
+}  // namespace quintet
