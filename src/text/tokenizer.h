@@ -41,6 +41,9 @@ struct TokenizerSpec {
 struct EncodeOptions {
   bool add_bos = true;        ///< where the tokenizer's rules say so
   bool parse_special = false; ///< special tokens written out in the text become their ids (rendered templates)
+  /// With parse_special: byte offsets, ascending, at which no special token may begin. They are where user content inside
+  /// a rendered template merely looks like one (server/prompt.h finds them).
+  std::vector<size_t> not_special_at;
 };
 
 /// Immutable; safe for many threads.
