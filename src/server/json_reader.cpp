@@ -1,0 +1,160 @@
+// Builds a JSON value from the events of nlohmann's parser, with the checks that its own builder lacks.
+#include "server/json_reader.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+namespace quintet {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kQuoteBytes = 48;
+
+/// The handler of nlohmann's SAX interface: every call returns whether to go on.
+class Builder {
+ public:
+  explicit Builder(const JsonLimits& limits) : limits_(limits) {}
+
+  bool null() { return add(json(nullptr)); }
+  bool boolean(bool value) { return add(json(value)); }
+  bool number_integer(json::number_integer_t value) { return add(json(value)); }
+  bool number_unsigned(json::number_unsigned_t value) { return add(json(value)); }
+  bool number_float(json::number_float_t value, const std::string&) { return add(json(value)); }
+  bool string(std::string& value) { return add(json(std::move(value))); }
+  bool binary(json::binary_t&) { return false; }  // JSON text has none
+
+  bool start_object(size_t) { return open(json::object()); }
+  bool start_array(size_t) { return open(json::array()); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+
+  bool key(std::string& name) {
+    Level& level = levels_.back();
+    level.key = std::move(name);
+    if (level.value->contains(level.key))
+      return fail(path(), fmt::format("Duplicate key '{}': each key is allowed once in an object.", quote_text(level.key)));
+    return true;
+  }
+
+  template <class Exception>
+  bool parse_error(size_t position, const std::string&, const Exception& exception) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ...": the tail is for people.
+    std::string_view what = exception.what();
+    for (std::string_view mark : {"] ", ": "})
+      if (const size_t at = what.find(mark); at != std::string_view::npos) what = what.substr(at + mark.size());
+    std::string reason(what.substr(0, 160));
+    return fail(path(), fmt::format("The body is not valid JSON at byte {}: {}", position, reason), "invalid_json");
+  }
+
+  ApiResult<json> take() {
+    if (error_) return *error_;
+    return std::move(root_);
+  }
+
+ private:
+  struct Level {
+    json* value;
+    std::string key;  ///< of the member that is being read, where value is an object
+  };
+
+  bool fail(std::string param, std::string message, std::string code = "") {
+    if (!error_) error_ = field_error(std::move(param), std::move(message), std::move(code));
+    return false;
+  }
+
+  /// Where the next value belongs; null where a limit is passed.
+  json* place(json value) {
+    if (++values_ > limits_.values) {
+      fail(path(), fmt::format("The body has more than the {} JSON values allowed.", limits_.values));
+      return nullptr;
+    }
+    if (levels_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Level& level = levels_.back();
+    if (level.value->is_array()) {
+      level.value->push_back(std::move(value));
+      return &level.value->back();
+    }
+    json& member = (*level.value)[level.key];
+    member = std::move(value);
+    return &member;
+  }
+
+  bool add(json value) { return place(std::move(value)) != nullptr; }
+
+  bool open(json value) {
+    if (static_cast<int32_t>(levels_.size()) >= limits_.depth)
+      return fail(path(), fmt::format("The body is nested deeper than the {} levels allowed.", limits_.depth));
+    json* placed = place(std::move(value));
+    if (placed == nullptr) return false;
+    // Pointers to elements of a list stay valid: an element is closed before the next one is added.
+    levels_.push_back({placed, {}});
+    return true;
+  }
+
+  bool close() {
+    levels_.pop_back();
+    return true;
+  }
+
+  std::string path() const {
+    std::string text;
+    for (const Level& level : levels_) {
+      if (level.value->is_array()) {
+        // Errors come before the element is added, or while it, the last one, is open.
+        const bool open = &level != &levels_.back();
+        text += fmt::format("[{}]", level.value->size() - (open ? 1 : 0));
+      } else if (!level.key.empty()) {
+        if (!text.empty()) text += '.';
+        text += quote_text(level.key);
+      }
+    }
+    return text;
+  }
+
+  const JsonLimits limits_;
+  json root_;
+  std::vector<Level> levels_;
+  int64_t values_ = 0;
+  std::optional<ApiError> error_;
+};
+
+}  // namespace
+
+ApiResult<json> parse_json(std::string_view text, const JsonLimits& limits) {
+  Builder builder(limits);
+  json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
+}
+
+std::string quote_text(std::string_view text) {
+  if (text.size() <= kQuoteBytes) return std::string(text);
+  size_t cut = kQuoteBytes;
+  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;  // whole characters
+  return std::string(text.substr(0, cut)) + "...";
+}
+
+std::string quote_json(const json& value) {
+  if (value.is_array()) return fmt::format("a list of {}", value.size());
+  if (value.is_object()) return "an object";
+  if (value.is_string()) return fmt::format("\"{}\"", quote_text(value.get_ref<const std::string&>()));
+  return value.dump();
+}
+
+std::string kind_of(const json& value) {
+  if (value.is_string()) return "a string";
+  if (value.is_boolean()) return "a boolean";
+  if (value.is_number_integer()) return "an integer";
+  if (value.is_number()) return "a number";
+  if (value.is_array()) return "a list";
+  if (value.is_object()) return "an object";
+  return "null";
+}
+
+}  // namespace quintet
