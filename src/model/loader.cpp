@@ -1,0 +1,81 @@
+// Walks the plan of weights: one at a time, so that the peak is the prepared weights and little more.
+#include "model/loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "model/weight_map.h"
+
+namespace quintet {
+namespace {
+
+/// The parts of a vector one after the other, as floats. They need not be of equal length, as rows of a matrix must.
+Result<std::vector<float>> decode_vector(const ModelFiles& files, const PlannedWeight& planned) {
+  std::vector<float> values;
+  for (const HostWeight& part : planned.parts) {
+    const FormatInfo& format = format_info(part.format);
+    if (part.k % format.block_weights != 0) {
+      return bad_input(fmt::format("{}: tensor '{}': {} values are not a whole number of {} blocks", files.path(), part.name,
+                                   part.k, format.name));
+    }
+    const size_t begin = values.size();
+    values.resize(begin + static_cast<size_t>(part.k));
+    format.decode(part.bytes.data(), static_cast<size_t>(part.k / format.block_weights), values.data() + begin);
+  }
+  if (planned.plus_one)
+    for (float& value : values) value += 1;
+  return values;
+}
+
+Error with_file(const ModelFiles& files, Error error) {
+  if (error.kind == ErrorKind::bad_input) error.message = fmt::format("{}: {}", files.path(), error.message);
+  return error;
+}
+
+}  // namespace
+
+Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& config, Backend& backend,
+                                  const std::function<void(uint64_t, uint64_t)>& progress) {
+  const Architecture* architecture = find_architecture(config.architecture);
+  QUINTET_CHECK(architecture, "no architecture '{}'", config.architecture);
+  ModelWeights weights;
+  TRY_ASSIGN(const std::vector<PlannedWeight> plan, plan_weights(source.files, *architecture, config, weights));
+  uint64_t total_bytes = 0, done_bytes = 0;
+  for (const PlannedWeight& planned : plan)
+    for (const HostWeight& part : planned.parts) total_bytes += part.bytes.size();
+
+  const int64_t begin_us = now_us();
+  for (const PlannedWeight& planned : plan) {
+    std::vector<HostWeight> parts = planned.parts;
+    if (planned.role == WeightRole::vector) {
+      TRY_ASSIGN(std::vector<float> values, decode_vector(source.files, planned));
+      source.vectors.push_back(std::move(values));
+      const std::vector<float>& kept = source.vectors.back();
+      parts = {{.name = planned.parts[0].name,
+                .format = WeightFormat::f32,
+                .n = 1,
+                .k = static_cast<int64_t>(kept.size()),
+                .bytes = {reinterpret_cast<const uint8_t*>(kept.data()), kept.size() * sizeof(float)}}};
+    }
+    Result<Weight> prepared = backend.prepare(planned.role, parts);
+    if (!prepared) return with_file(source.files, prepared.error());
+    *planned.target = std::move(prepared).value();
+    weights.bytes += planned.target->bytes;
+
+    for (const HostWeight& part : planned.parts) {
+      done_bytes += part.bytes.size();
+      drop_pages(part.bytes);
+      LOG_DEBUG("{}: {} x {} {}, {}", part.name, part.n, part.k, format_info(part.format).name, format_bytes(part.bytes.size()));
+    }
+    if (progress) progress(done_bytes, total_bytes);
+  }
+  const double seconds = std::max(1e-6, static_cast<double>(now_us() - begin_us) * 1e-6);
+  LOG_INFO("{}: {} of weights in {:.2f} s, {}/s; {} in memory", source.files.path(), format_bytes(total_bytes), seconds,
+           format_bytes(static_cast<uint64_t>(static_cast<double>(total_bytes) / seconds)), format_bytes(weights.bytes));
+  return weights;
+}
+
+}  // namespace quintet
