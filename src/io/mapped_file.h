@@ -36,7 +36,7 @@ void read_ahead(std::span<const uint8_t> mapped);
 
 /// Takes the pages that these mapped bytes touch out of the process's resident memory; they come back from the page
 /// cache when touched again. A loader calls it after each tensor that was prepared, so that its peak memory stays near
-/// the prepared weights alone.
+/// the prepared weights alone. Never of other memory than a MappedFile's: what was written there would be lost.
 void drop_pages(std::span<const uint8_t> mapped);
 
 /// Reads a small text file whole. `limit_bytes` bounds it: larger files are bad_input.

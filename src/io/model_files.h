@@ -59,9 +59,13 @@ class ModelFiles {
 
  private:
   ModelFiles() = default;
-  static Result<ModelFiles> open_gguf(const std::string& path, const OpenOptions& options);
-  static Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& options);
-  Status index_tensors();
+  static Result<ModelFiles> open_file(const std::string& path, const OpenOptions& options);
+  static Result<ModelFiles> open_folder(const std::string& path, const std::vector<std::string>& names,
+                                        const OpenOptions& options);
+  Status add_indexed(const std::string& index_path);
+  Status add_file(const std::string& path);
+  Status add_tensor(const SafeTensor& tensor, int32_t file);
+  void index_tensors();
 
   std::string path_;
   std::vector<std::string> weight_paths_;

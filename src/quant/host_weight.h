@@ -10,7 +10,8 @@
 namespace quintet {
 
 /// A matrix [n, k] (n outputs, k inputs), row after row, each row a whole number of blocks. A vector is [1, k].
-/// The bytes belong to the mapped file and stay valid while it is open.
+/// The bytes belong to the mapped file and stay valid while it is open. They may start at any address: a safetensors file
+/// aligns nothing, so elements are read with memcpy, never through a cast pointer.
 struct HostWeight {
   std::string_view name;
   WeightFormat format = WeightFormat::f32;
