@@ -91,7 +91,7 @@ Status read_rope(const ModelFiles& files, const GgufFields& fields, int32_t want
   ConfigDraft& draft = out.draft;
   RopeScaling& scaling = draft.rope_scaling;
   TRY_ASSIGN(draft.rope_dims, fields.count_or("rope.dimension_count", out.config.head_dim));
-  TRY_ASSIGN(draft.rope_base, fields.number_or("rope.freq_base", 10000));
+  TRY_ASSIGN(draft.rope_base, fields.number_or("rope.freq_base", static_cast<float>(out.architecture->rope_base)));
   TRY_ASSIGN(draft.rope_local_base, fields.number_or("rope.freq_base_swa", 10000));
 
   TRY_ASSIGN(const std::string_view type, fields.text_or("rope.scaling.type", fields.has("rope.scale_linear") ? "linear" : "none"));

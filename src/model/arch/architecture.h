@@ -36,7 +36,12 @@ struct Architecture {
 
   RopeStyle gguf_rope = RopeStyle::halves;  ///< `pairs`: the converter reorders the rows of q and k
   Activation activation = Activation::silu;
-  bool tied_embeddings = false;   ///< where config.json does not say
+  bool tied_embeddings = false;   ///< where config.json does not say; so for the next four
+  int32_t head_dim = 0;           ///< 0: hidden / heads
+  int32_t sliding_window = 0;     ///< 0: none
+  double rope_base = 10000;
+  float norm_eps = 1e-6f;
+  bool windows_are_optional = false;  ///< config.json: only where use_sliding_window says so
   bool fused = false;             ///< q, k, v in one tensor, gate and up in another
   bool qkv_bias = false;          ///< always; otherwise where the model has one
   bool qk_norm = false;

@@ -6,6 +6,7 @@ namespace quintet {
 const Architecture kMistral{.name = "mistral",
                             .model_type = "mistral",
                             .class_name = "MistralForCausalLM",
+                            .sliding_window = 4096,
                             .make_layers = make_uniform_layers};
 
 }  // namespace quintet

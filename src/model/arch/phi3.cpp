@@ -7,6 +7,7 @@ const Architecture kPhi3{.name = "phi3",
                          .gguf = "phi3",
                          .model_type = "phi3",
                          .class_name = "Phi3ForCausalLM",
+                         .norm_eps = 1e-5f,
                          .fused = true,
                          .make_layers = make_uniform_layers};
 

@@ -7,6 +7,7 @@ const Architecture kQwen2{.name = "qwen2",
                           .gguf = "qwen2",
                           .model_type = "qwen2",
                           .class_name = "Qwen2ForCausalLM",
+                          .windows_are_optional = true,
                           .qkv_bias = true,
                           .make_layers = make_uniform_layers};
 
