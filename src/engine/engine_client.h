@@ -31,7 +31,7 @@ class EngineClient {
  public:
   virtual ~EngineClient() = default;
   /// bad_input where the request can never run (empty prompt, longer than the context, token out of the vocabulary);
-  /// no_room where the queue is full.
+  /// no_room where the queue is full: `waiting` + `sequences` requests whose last event was not polled yet.
   virtual Status submit(Request request) = 0;
   /// Idempotent; the request ends with FinishReason::cancelled.
   virtual void cancel(RequestId id) = 0;
@@ -48,6 +48,7 @@ struct EngineOptions {
   int64_t kv_tokens = 0;        ///< 0: room for `sequences` of 4096 tokens or one full context, as memory allows
   int32_t step_tokens = 512;    ///< most rows of a step: a long prompt goes in chunks of this
   int32_t block_tokens = 16;
+  int32_t unread_events = 2048; ///< of one request: beyond that its reader is taken for gone, and it is cancelled
 };
 
 /// Starts the engine's loop on a thread of its own. Backend and model must outlive it; destroying it cancels what runs.

@@ -49,9 +49,9 @@ struct TokenEvent {
   TokenId token = -1;  ///< -1: no token in this event
   float logprob = 0;
   std::vector<Alternative> alternatives;
-  FinishReason finish = FinishReason::none;
+  FinishReason finish = FinishReason::none;  ///< the stop id itself is no part of the answer: that event has no token
   Usage usage;          ///< valid where finish is not none
-  std::string message;  ///< why, where finish is error
+  std::string message;  ///< why, where finish is error, or cancelled by the engine itself
 };
 
 }  // namespace quintet

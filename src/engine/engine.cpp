@@ -1,0 +1,99 @@
+// Starting an engine on a real model, and logits without one.
+#include <algorithm>
+#include <numeric>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "engine/local_engine.h"
+#include "engine/model_executor.h"
+#include "plan/memory_plan.h"
+
+namespace quintet {
+namespace {
+
+Status check_range(std::string_view name, int64_t found, int64_t min, int64_t max) {
+  if (found >= min && found <= max) return {};
+  return bad_input(fmt::format("{}: found {}, allowed are {} to {}", name, found, min, max));
+}
+
+Status check_options(const EngineOptions& options) {
+  TRY(check_range("sequences", options.sequences, 1, 1024));
+  TRY(check_range("waiting", options.waiting, 1, 1 << 20));
+  TRY(check_range("step_tokens", options.step_tokens, 1, 1 << 16));
+  TRY(check_range("block_tokens", options.block_tokens, 1, 1024));
+  return check_range("unread_events", options.unread_events, 1, 1 << 24);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model& model, const EngineOptions& options) {
+  TRY(check_options(options));
+  const BackendInfo info = backend.info();
+  const ModelConfig& config = model.config;
+  const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, options.block_tokens);
+  const MemoryQuestion question{.config = config,
+                                .activation = info.activation,
+                                .page = page,
+                                .weights_bytes = model.weights.bytes,
+                                .free_bytes = info.free_bytes,
+                                .context = options.context,
+                                .sequences = options.sequences,
+                                .kv_tokens = options.kv_tokens,
+                                .step_tokens = options.step_tokens};
+  TRY_ASSIGN(const MemoryPlan plan, plan_memory(question));
+  LOG_DEBUG("memory: {}", plan.sum());
+
+  TRY_ASSIGN(ModelExecutor executor,
+             ModelExecutor::make(backend, model, {.limits = plan.workspace_limits, .page = page, .pages = plan.kv_blocks}));
+  LocalEngine::Options local{
+      .loop = {.limits = {.context = plan.context, .sequences = options.sequences, .waiting = options.waiting,
+                          .kv_tokens = plan.kv_blocks * page.tokens},
+               .step_tokens = options.step_tokens,
+               .kv = {.page = page, .pages = plan.kv_blocks},
+               .numerics_id = backend.numerics().id(),
+               .clock_us = now_us},
+      .vocabulary = config.vocabulary,
+      .unread_events = options.unread_events};
+  TRY_ASSIGN(auto engine, LocalEngine::start(std::make_unique<ModelExecutor>(std::move(executor)), std::move(local)));
+  return std::unique_ptr<EngineClient>(std::move(engine));
+}
+
+Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
+                     const std::function<void(int32_t first, int32_t rows, const float* logits)>& sink) {
+  if (tokens.empty()) return bad_input("tokens: found none, allowed are 1 and more");
+  TRY(check_range("chunk_tokens", chunk_tokens, 1, 1 << 16));
+  const ModelConfig& config = model.config;
+  for (TokenId token : tokens) TRY(check_range("token", token, 0, config.vocabulary - 1));
+  const int32_t context = static_cast<int32_t>(tokens.size());
+  // Logits of a whole chunk may be larger than the model: a bounded piece at a time, which changes no bits.
+  constexpr int64_t kLogitsBytes = 64 << 20;
+  const int64_t row_bytes = int64_t{config.vocabulary} * static_cast<int64_t>(sizeof(float));
+  const int32_t chunk = static_cast<int32_t>(
+      std::clamp<int64_t>(kLogitsBytes / row_bytes, 1, std::min(chunk_tokens, context)));
+
+  const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, 16);
+  const int64_t pages = (int64_t{context} + page.tokens - 1) / page.tokens;
+  TRY_ASSIGN(ModelExecutor executor,
+             ModelExecutor::make(backend, model, {.limits = {.rows = chunk, .seqs = 1, .logit_rows = chunk, .context = context},
+                                                  .page = page, .pages = pages}));
+  const BatchLimits limits{.rows = chunk, .seqs = 1, .logit_rows = chunk, .context = context, .block_tokens = page.tokens};
+  TRY_ASSIGN(Buffer staging, executor.allocate_staging(BatchBuilder::bytes_needed(limits)));
+  BatchBuilder builder(limits, std::move(staging));
+  const Residency residency({.page = page, .pages = pages});
+  Sequence sequence;
+  sequence.tokens = tokens;
+  sequence.prompt_tokens = context;
+  sequence.blocks.resize(static_cast<size_t>(pages));
+  std::iota(sequence.blocks.begin(), sequence.blocks.end(), BlockId{0});
+  std::vector<float> logits(static_cast<size_t>(chunk) * static_cast<size_t>(config.vocabulary));
+  for (int32_t first = 0; first < context; first += chunk) {
+    const int32_t rows = std::min(chunk, context - first);
+    const BatchItem item{.sequence = &sequence, .first = first, .tokens = rows, .logit_rows = rows};
+    TRY(executor.logits(builder.build({&item, 1}, residency),
+                        {logits.data(), static_cast<size_t>(rows) * static_cast<size_t>(config.vocabulary)}));
+    sink(first, rows, logits.data());
+  }
+  return {};
+}
+
+}  // namespace quintet

@@ -1,0 +1,38 @@
+// Steps through the real model: stage, forward, sample, finish.
+#pragma once
+
+#include "engine/executor.h"
+#include "model/decoder.h"
+
+namespace quintet {
+
+/// Owns the pages and the workspace; backend and model must outlive it.
+class ModelExecutor : public Executor {
+ public:
+  struct Options {
+    WorkspaceLimits limits;
+    PageClass page;
+    int64_t pages = 0;
+  };
+  static Result<ModelExecutor> make(Backend& backend, const Model& model, const Options& options);
+
+  Result<Buffer> allocate_staging(size_t bytes) override;
+  Status launch(const StepInputs& inputs) override;
+  Status wait(std::span<Sampled> sampled, std::span<Alternative> alternatives) override;
+
+  /// The forward pass alone: the logits of inputs.view.logit_row, in host memory, into `logits` [logit_rows, vocabulary].
+  Status logits(const StepInputs& inputs, std::span<float> logits);
+
+ private:
+  ModelExecutor(Backend& backend, const Model& model, Workspace workspace, Buffer pages, const Options& options);
+  ForwardArgs forward_args(const StepView& step);
+
+  Backend* backend_;
+  const Model* model_;
+  Workspace workspace_;
+  Buffer pages_;
+  KvView kv_;
+  bool wants_alternatives_ = false;  ///< of the step in flight
+};
+
+}  // namespace quintet
