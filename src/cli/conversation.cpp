@@ -1,0 +1,69 @@
+// Checks messages, renders them, encodes the result.
+#include "cli/conversation.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "cli/flags.h"
+
+namespace quintet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string token_text_of(const Tokenizer& tokenizer, const std::optional<TokenId>& token) {
+  return token ? std::string(tokenizer.token_text(*token)) : std::string();
+}
+
+}  // namespace
+
+Result<Json> parse_messages(std::string_view text, std::string_view origin, Json* tools) {
+  Json parsed = Json::parse(text, nullptr, false);
+  if (parsed.is_discarded()) return bad_input(fmt::format("{}: found text that is not JSON, allowed is a list of messages", origin));
+  Json messages = parsed.is_object() && parsed.contains("messages") ? parsed["messages"] : parsed;
+  if (!messages.is_array())
+    return bad_input(fmt::format("{}: found {}, allowed is a list of messages or an object with \"messages\"", origin,
+                                 messages.type_name()));
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    if (!message.is_object())
+      return bad_input(fmt::format("{}: messages[{}]: found {}, allowed is an object", origin, i, message.type_name()));
+    if (!message.contains("role") || !message["role"].is_string())
+      return bad_input(fmt::format("{}: messages[{}].role: found {}, allowed is a string", origin, i,
+                                   message.contains("role") ? message["role"].type_name() : "nothing"));
+  }
+  if (tools && parsed.is_object() && parsed.contains("tools")) *tools = parsed["tools"];
+  return messages;
+}
+
+Result<std::string> render_conversation(const Model& model, const Json& messages, const RenderOptions& options) {
+  if (!model.chat_template)
+    return bad_input(fmt::format("{}: found no chat template in the model, give one with --chat-template FILE", model.path));
+  using namespace std::chrono;
+  TemplateInput input;
+  input.messages_json = messages.dump();
+  input.tools_json = options.tools_json;
+  input.add_generation_prompt = options.add_generation_prompt;
+  input.bos_token = token_text_of(*model.tokenizer, model.tokenizer->spec().bos);
+  input.eos_token = token_text_of(*model.tokenizer, model.tokenizer->spec().eos);
+  input.now_unix_s = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
+  return model.chat_template->render(input);
+}
+
+Result<std::vector<TokenId>> encode_conversation(const Model& model, const Json& messages, const RenderOptions& options) {
+  TRY_ASSIGN(const std::string text, render_conversation(model, messages, options));
+  const std::string bos = token_text_of(*model.tokenizer, model.tokenizer->spec().bos);
+  // Many templates write the BOS token themselves: never two.
+  const bool has_bos = !bos.empty() && text.starts_with(bos);
+  return model.tokenizer->encode(text, {.add_bos = !has_bos, .parse_special = true});
+}
+
+Result<Json> json_text(std::string_view text, std::string_view what) {
+  const size_t broken = find_broken_utf8(text);
+  if (broken != std::string_view::npos)
+    return bad_input(fmt::format("{}: found byte 0x{:02x} at offset {}, which is not UTF-8; a chat template takes UTF-8 alone",
+                                 what, static_cast<unsigned char>(text[broken]), broken));
+  return Json(std::string(text));
+}
+
+}  // namespace quintet

@@ -1,0 +1,35 @@
+// A chat as JSON messages, and its way to token ids through a model's template.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/model.h"
+
+namespace quintet {
+
+/// Reads a list of messages ({"role", "content", ...}) or an object with "messages" and perhaps "tools". `origin` names
+/// it in errors. `tools` may be null where they are not wanted.
+Result<nlohmann::ordered_json> parse_messages(std::string_view text, std::string_view origin,
+                                              nlohmann::ordered_json* tools);
+
+struct RenderOptions {
+  std::string tools_json;
+  bool add_generation_prompt = true;
+};
+
+/// The prompt's text. bad_input where the model has no template.
+Result<std::string> render_conversation(const Model& model, const nlohmann::ordered_json& messages,
+                                        const RenderOptions& options = {});
+
+/// The prompt's ids: render_conversation(), then the tokenizer, with one BOS where the model wants one.
+Result<std::vector<TokenId>> encode_conversation(const Model& model, const nlohmann::ordered_json& messages,
+                                                 const RenderOptions& options = {});
+
+/// A text as JSON; bad_input that names `what` and the byte where it is not UTF-8.
+Result<nlohmann::ordered_json> json_text(std::string_view text, std::string_view what);
+
+}  // namespace quintet

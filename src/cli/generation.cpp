@@ -1,0 +1,81 @@
+// Submits, polls, detokenizes, cancels.
+#include "cli/generation.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kPoll_us = 50'000;  // how late a Ctrl-C may be seen
+
+double per_second(int32_t tokens, int64_t duration_us) {
+  return static_cast<double>(tokens) * 1e6 / static_cast<double>(std::max<int64_t>(duration_us, 1));
+}
+
+}  // namespace
+
+Result<Generation> generate(const GenerateArgs& args) {
+  const RequestId id = args.request.id;
+  const std::vector<TokenId>& stop_ids = args.request.stop_ids;
+  TRY(args.engine.submit(args.request));
+  Generation done;
+  Detokenizer detokenizer(args.tokenizer);
+  Status output_status;
+  const auto deliver = [&](const std::string& text) {
+    if (text.empty()) return;
+    done.text += text;
+    if (!args.on_text || !output_status) return;
+    output_status = args.on_text(text);
+    if (!output_status) args.engine.cancel(id);
+  };
+  bool cancelled = false;
+  for (;;) {
+    if (args.interrupts && args.interrupts->signal() != 0 && !cancelled) {
+      args.engine.cancel(id);
+      cancelled = true;
+    }
+    for (const TokenEvent& event : args.engine.poll(kPoll_us)) {
+      if (event.id != id) continue;
+      const bool ends_it = event.finish == FinishReason::stop &&
+                           std::find(stop_ids.begin(), stop_ids.end(), event.token) != stop_ids.end();
+      if (event.token >= 0 && !ends_it) {
+        done.tokens.push_back(event.token);
+        deliver(detokenizer.push(event.token));
+      }
+      if (event.finish == FinishReason::none) continue;
+      deliver(detokenizer.finish());
+      done.finish = event.finish;
+      done.usage = event.usage;
+      if (event.finish == FinishReason::error) return internal_error(event.message);
+      TRY(output_status);
+      return done;
+    }
+  }
+}
+
+std::string_view finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::none: return "none";
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::error: return "error";
+  }
+  return "none";
+}
+
+std::string speed_line(const Usage& usage) {
+  const std::string cached = usage.cached_tokens > 0 ? fmt::format(" ({} cached)", usage.cached_tokens) : std::string();
+  const int32_t computed = usage.prompt_tokens - usage.cached_tokens;
+  std::string line = fmt::format("prompt {} tokens{} at {:.1f}/s", usage.prompt_tokens, cached,
+                                 per_second(computed, usage.prefill_us));
+  // The first token comes out of the prompt's last step: decoding made the others.
+  if (usage.completion_tokens > 1)
+    line += fmt::format(", decode {} tokens at {:.1f}/s", usage.completion_tokens,
+                        per_second(usage.completion_tokens - 1, usage.decode_us));
+  return line + fmt::format(", first token after {:.3f} s", static_cast<double>(usage.queue_us + usage.prefill_us) * 1e-6);
+}
+
+}  // namespace quintet

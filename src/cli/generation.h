@@ -1,0 +1,40 @@
+// One request through an engine from start to end, its text as it comes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/interrupt.h"
+#include "engine/engine_client.h"
+#include "text/tokenizer.h"
+
+namespace quintet {
+
+struct Generation {
+  std::vector<TokenId> tokens;  ///< without the id that ended it
+  std::string text;
+  FinishReason finish = FinishReason::none;
+  Usage usage;
+};
+
+struct GenerateArgs {
+  EngineClient& engine;
+  const Tokenizer& tokenizer;
+  Request request;
+  const Interrupts* interrupts = nullptr;  ///< a signal cancels: the generation ends with what it has
+  /// Whole characters, as they come; an error from it cancels the request and is returned. May be empty.
+  std::function<Status(std::string_view text)> on_text;
+};
+
+Result<Generation> generate(const GenerateArgs& args);
+
+/// "stop", "length", ...: the words of OpenAI's API, and "cancelled".
+std::string_view finish_name(FinishReason reason);
+
+/// "prompt 34 tokens at 1234.5/s, answer 8 tokens at 91.2/s, first token after 0.123 s".
+std::string speed_line(const Usage& usage);
+
+}  // namespace quintet

@@ -1,0 +1,123 @@
+// Reads and writes of the standard streams.
+#include "cli/terminal.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/units.h"
+#include "cli/interrupt.h"
+
+namespace quintet {
+namespace {
+
+constexpr size_t kCollectBytes = 64 << 10;
+constexpr size_t kReadBytes = 64 << 10;
+constexpr int64_t kDrawEvery_us = 100'000;
+constexpr int kBarCells = 30;
+
+Status write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EPIPE) {
+      return Error{ErrorKind::cancelled, "standard output was closed"};
+    } else if (errno == EAGAIN) {
+      pollfd wait{fd, POLLOUT, 0};
+      ::poll(&wait, 1, -1);
+    } else if (errno != EINTR) {
+      return io_error(fmt::format("standard output: {}", std::strerror(errno)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Output::print(std::string_view text) {
+  TRY(flush());
+  return write_all(STDOUT_FILENO, text);
+}
+
+Status Output::collect(std::string_view text) {
+  held_ += text;
+  return held_.size() < kCollectBytes ? Status() : flush();
+}
+
+Status Output::flush() {
+  if (held_.empty()) return {};
+  std::string text;
+  text.swap(held_);  // also where the write fails: nothing is written twice
+  return write_all(STDOUT_FILENO, text);
+}
+
+bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+void say(std::string_view line) {
+  std::string text(line);
+  text += '\n';
+  (void)write_all(STDERR_FILENO, text);
+}
+
+void hint(std::string_view text) { (void)write_all(STDERR_FILENO, text); }
+
+LineReader::Outcome LineReader::read(std::string& line) {
+  for (;;) {
+    const size_t newline = held_.find('\n', std::max(begin_, scanned_));
+    if (newline != std::string::npos || (end_ && begin_ < held_.size())) {
+      const size_t stop = newline != std::string::npos ? newline : held_.size();
+      line.assign(held_, begin_, stop - begin_);
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      begin_ = newline != std::string::npos ? newline + 1 : held_.size();
+      return Outcome::line;
+    }
+    if (end_) return Outcome::end;
+    scanned_ = held_.size();
+    if (begin_ > 0) {
+      held_.erase(0, begin_);
+      scanned_ -= begin_;
+      begin_ = 0;
+    }
+    if (interrupts_) {
+      pollfd wait[2] = {{STDIN_FILENO, POLLIN, 0}, {interrupts_->wake_fd(), POLLIN, 0}};
+      ::poll(wait, 2, -1);
+      if (interrupts_->signal() != 0) return Outcome::interrupted;
+      if (wait[0].revents == 0) continue;
+    }
+    const size_t old = held_.size();
+    held_.resize(old + kReadBytes);
+    const ssize_t got = ::read(STDIN_FILENO, held_.data() + old, kReadBytes);
+    held_.resize(old + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) end_ = true;
+  }
+}
+
+ProgressBar::ProgressBar(std::string label)
+    : label_(std::move(label)), enabled_(stderr_is_terminal()), start_us_(now_us()) {}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
+}
+
+void ProgressBar::update(uint64_t done_bytes, uint64_t total_bytes) {
+  if (!enabled_ || total_bytes == 0) return;
+  const int64_t now = now_us();
+  if (now - last_us_ < kDrawEvery_us) return;
+  last_us_ = now;
+  drawn_ = true;
+  const double share = std::min(1.0, static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+  const auto full = static_cast<size_t>(share * kBarCells);
+  const double seconds = std::max(1e-6, static_cast<double>(now - start_us_) * 1e-6);
+  const auto speed = static_cast<uint64_t>(static_cast<double>(done_bytes) / seconds);
+  (void)write_all(STDERR_FILENO,
+                  fmt::format("\r{} [{}{}] {:3.0f} % of {} at {}/s\x1b[K", label_, std::string(full, '='),
+                              std::string(kBarCells - full, ' '), share * 100, format_bytes(total_bytes),
+                              format_bytes(speed)));
+}
+
+}  // namespace quintet

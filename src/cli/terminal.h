@@ -1,0 +1,73 @@
+// Standard input, output and error: unbuffered answers, lines that Ctrl-C can interrupt, progress for people.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace quintet {
+
+class Interrupts;
+
+/// Standard output. Every error is reported: a full disk is io, a reader that has gone is cancelled (ends quietly).
+class Output {
+ public:
+  ~Output() { (void)flush(); }
+
+  /// Writes at once: streamed text.
+  Status print(std::string_view text);
+  /// Collects up to 64 KiB: many short lines. flush() before the end, so that its error is seen.
+  Status collect(std::string_view text);
+  Status flush();
+
+ private:
+  std::string held_;
+};
+
+bool stdin_is_terminal();
+bool stderr_is_terminal();
+
+/// Writes a line for people to stderr (not a log line: usage errors, speeds, hints).
+void say(std::string_view line);
+/// The same without an end of line: an input prompt.
+void hint(std::string_view text);
+
+/// Reads lines from standard input through its own buffer.
+class LineReader {
+ public:
+  enum class Outcome { line, end, interrupted };
+
+  /// `interrupts` may be null. A line comes without its "\n" (and without a "\r" before it); the last one needs none.
+  /// Errors of the operating system count as the end.
+  explicit LineReader(const Interrupts* interrupts = nullptr) : interrupts_(interrupts) {}
+  Outcome read(std::string& line);
+  /// True where a whole line lies in the buffer, so that read() will not wait.
+  bool ready() const { return held_.find('\n', begin_) != std::string::npos; }
+
+ private:
+  const Interrupts* interrupts_;
+  std::string held_;
+  size_t begin_ = 0;    ///< of the unread part of held_
+  size_t scanned_ = 0;  ///< no "\n" in held_[begin_, scanned_)
+  bool end_ = false;
+};
+
+/// A bar on stderr with the speed of a load. Draws only on a terminal, at most ten times a second, and leaves nothing
+/// behind.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string label);
+  ~ProgressBar();
+  void update(uint64_t done_bytes, uint64_t total_bytes);
+
+ private:
+  std::string label_;
+  bool enabled_;
+  bool drawn_ = false;
+  int64_t start_us_, last_us_ = 0;
+};
+
+}  // namespace quintet

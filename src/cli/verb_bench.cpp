@@ -1,0 +1,158 @@
+// `quintet bench`: speeds through the engine, as a user sees them, beside what this machine can do at all.
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/flags.h"
+#include "cli/generation.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+
+namespace quintet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int32_t kBlock_tokens = 16;
+constexpr int32_t kWarmup_tokens = 32;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+/// Of this process since it started its program. Not getrusage's: that one starts with the parent's.
+uint64_t peak_rss_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    uint64_t kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib << 10;
+  }
+  return 0;
+}
+
+/// The same tokens on every machine and in every run; other ones for every repetition, so that no prefix is reused.
+std::vector<TokenId> random_prompt(const Tokenizer& tokenizer, int64_t count, uint64_t repetition) {
+  uint64_t state = 0x9E3779B97F4A7C15u * (repetition + 1);
+  std::vector<TokenId> ids;
+  while (static_cast<int64_t>(ids.size()) < count) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;  // xorshift64, Marsaglia 2003
+    const auto id = static_cast<TokenId>((state >> 33) % static_cast<uint64_t>(tokenizer.vocabulary()));
+    if (!tokenizer.is_special(id)) ids.push_back(id);
+  }
+  return ids;
+}
+
+struct Speeds {
+  std::vector<double> prompt_tokens_per_s, decode_tokens_per_s, first_token_s;
+};
+
+class BenchVerb : public Verb {
+ public:
+  std::string_view examples() const override {
+    return "  quintet bench model.gguf\n"
+           "  quintet bench model.gguf --prompt 512 --decode 128 --threads 2 --json\n"
+           "  quintet bench model.gguf --prompt 32 --decode 2 --repetitions 9 --no-ceilings\n";
+  }
+
+  void declare(CLI::App& app) override {
+    declare_model(app, model_path_);
+    integer_flag(app, "--prompt", prompt_tokens_, "Tokens of the prompt, random (default 512)", 1, 1 << 24);
+    integer_flag(app, "--decode", decode_tokens_, "Tokens of the answer (default 128)", 2, 1 << 24);
+    integer_flag(app, "--repetitions", repetitions_, "How often; medians are told (default 3)", 1, 1000);
+    app.add_flag("--no-ceilings", no_ceilings_, "Do not measure what the machine can do at all");
+    app.add_flag("--json", json_, "Print one JSON object");
+  }
+
+  VerbOutcome run(const CommonOptions& common) override {
+    TRY_ASSIGN(Session session, open_session(model_path_, common, {}));
+    const Model& model = *session.model;
+    const int64_t context = prompt_tokens_ + decode_tokens_;
+    if (context > model.config.context)
+      return bad_input(fmt::format("--prompt, --decode: found {} + {} tokens, allowed are {} together (the model's context)",
+                                   prompt_tokens_, decode_tokens_, model.config.context));
+    TRY(session.start({.context = static_cast<int32_t>(context), .sequences = 1, .kv_tokens = context, .block_tokens = kBlock_tokens}));
+    TRY(measure(session, std::min<int64_t>(prompt_tokens_, kWarmup_tokens), 2, 0, nullptr));
+    Speeds speeds;
+    for (int64_t i = 0; i < repetitions_; ++i)
+      TRY(measure(session, prompt_tokens_, decode_tokens_, static_cast<uint64_t>(i) + 1, &speeds));
+    Json report = describe(session, speeds);
+    session.engine.reset();
+    Output output;
+    return output.print(json_ ? report.dump(2) + "\n" : table(report));
+  }
+
+ private:
+  Status measure(Session& session, int64_t prompt_tokens, int64_t decode_tokens, uint64_t repetition, Speeds* speeds) const {
+    Request request;
+    request.id = repetition + 1;
+    request.prompt = random_prompt(*session.model->tokenizer, prompt_tokens, repetition);
+    request.max_new_tokens = static_cast<int32_t>(decode_tokens);
+    request.ignore_eos = true;
+    TRY_ASSIGN(const Generation done, generate({.engine = *session.engine, .tokenizer = *session.model->tokenizer, .request = std::move(request)}));
+    const Usage& usage = done.usage;
+    if (usage.completion_tokens != decode_tokens || usage.cached_tokens != 0)
+      return internal_error(fmt::format("bench: asked for {} new tokens, got {} with {} of the prompt cached", decode_tokens,
+                                        usage.completion_tokens, usage.cached_tokens));
+    if (!speeds) return {};
+    const auto rate = [](int64_t tokens, int64_t us) { return static_cast<double>(tokens) * 1e6 / static_cast<double>(std::max<int64_t>(us, 1)); };
+    speeds->prompt_tokens_per_s.push_back(rate(prompt_tokens, usage.prefill_us));
+    // The first token comes with the prompt: the time between first and last made all others.
+    speeds->decode_tokens_per_s.push_back(rate(decode_tokens - 1, usage.decode_us));
+    speeds->first_token_s.push_back(static_cast<double>(usage.queue_us + usage.prefill_us) * 1e-6);
+    return {};
+  }
+
+  Json describe(const Session& session, const Speeds& speeds) const {
+    const Model& model = *session.model;
+    const BackendInfo info = session.backend->info();
+    const PageClass page = session.backend->page_class(model.config.layers, model.config.kv_heads, model.config.head_dim, kBlock_tokens);
+    const double decode = median(speeds.decode_tokens_per_s);
+    return {{"model", model_path_},
+            {"device", info.name},
+            {"device_description", info.description},
+            {"numerics", session.backend->numerics().path},
+            {"prompt_tokens", prompt_tokens_},
+            {"decode_tokens", decode_tokens_},
+            {"repetitions", repetitions_},
+            {"prompt_tokens_per_s", median(speeds.prompt_tokens_per_s)},
+            {"decode_tokens_per_s", decode},
+            {"first_token_s", median(speeds.first_token_s)},
+            {"prompt_tokens_per_s_each", speeds.prompt_tokens_per_s},
+            {"decode_tokens_per_s_each", speeds.decode_tokens_per_s},
+            {"load_s", session.load_s},
+            {"file_bytes", model.file_bytes},
+            {"weight_bytes", model.weights.bytes},
+            {"kv_bytes", session.engine->stats().kv_blocks_total * page.bytes},
+            {"peak_rss_bytes", peak_rss_bytes()},
+            // Every decoded token reads every weight once.
+            {"decode_read_bytes_per_s", decode * static_cast<double>(model.weights.bytes)}};
+  }
+
+  static std::string table(const Json& report) {
+    const auto number = [&](const char* key) { return report[key].get<double>(); };
+    const auto bytes = [&](const char* key) { return format_bytes(report[key].get<uint64_t>()); };
+    return fmt::format(
+        "device       {} ({})\n"
+        "prompt       {:.1f} tokens/s ({} tokens, first token after {:.3f} s)\n"
+        "decode       {:.1f} tokens/s ({} tokens, reads {}/s)\n"
+        "load         {:.3f} s ({})\n"
+        "peak memory  {} (weights {}, KV {})\n",
+        report["device"].get<std::string>(), report["device_description"].get<std::string>(), number("prompt_tokens_per_s"),
+        report["prompt_tokens"].get<int64_t>(), number("first_token_s"), number("decode_tokens_per_s"),
+        report["decode_tokens"].get<int64_t>(), format_bytes(static_cast<uint64_t>(number("decode_read_bytes_per_s"))), number("load_s"),
+        bytes("file_bytes"), bytes("peak_rss_bytes"), bytes("weight_bytes"), bytes("kv_bytes"));
+  }
+
+  std::string model_path_;
+  int64_t prompt_tokens_ = 512, decode_tokens_ = 128, repetitions_ = 3;
+  bool no_ceilings_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_bench_verb() { return std::make_unique<BenchVerb>(); }
+
+}  // namespace quintet

@@ -1,0 +1,265 @@
+// `quintet chat`: a conversation at the terminal, or in a pipe one line a turn.
+#include <signal.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/conversation.h"
+#include "cli/flags.h"
+#include "cli/generation.h"
+#include "cli/interrupt.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+
+namespace quintet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultContext_tokens = 8192;
+constexpr int64_t kMaxReserve_tokens = 512;  // room that drop-turns keeps free for an answer, where -n asks for no less
+
+constexpr std::string_view kHelp =
+    "/reset        forget the conversation (the system prompt stays)\n"
+    "/save FILE    write the conversation as JSON\n"
+    "/load FILE    go on with a saved conversation\n"
+    "/help         this\n"
+    "/exit         leave (Ctrl-D does too)\n"
+    "\"\"\"           begins and ends a message of several lines; a line that ends in \\ goes on in the next\n"
+    "//TEXT        sends /TEXT\n"
+    "Ctrl-C stops an answer; twice, the program.";
+
+enum class Overflow { error, drop_turns };
+
+class ChatVerb : public Verb {
+ public:
+  std::string_view examples() const override {
+    return "  quintet chat model.gguf\n"
+           "  quintet chat model.gguf --system \"You are a terse expert.\" --temp 0.7\n"
+           "  printf 'Hello\\nAnd in French?\\n' | quintet chat model.gguf\n"
+           "  quintet chat model.gguf --context 2048 --overflow drop-turns\n";
+  }
+
+  void declare(CLI::App& app) override {
+    declare_model(app, model_path_);
+    app.add_option("--system", system_, "System prompt, kept whatever else is dropped")->type_name("TEXT");
+    integer_flag(app, "-n,--tokens", tokens_, "Most tokens of an answer (default: until the context is full)", 1, INT32_MAX);
+    integer_flag(app, "--context", context_, "Tokens of the whole conversation (default: the model's, at most 8192)", 1, INT32_MAX);
+    app.add_option("--overflow", overflow_, "When the context is full: say so, or drop the oldest turns (default error)")
+        ->type_name("error|drop-turns")
+        ->transform(CLI::Validator([](std::string& text) {
+          return text == "error" || text == "drop-turns"
+                     ? std::string() : fmt::format("found '{}', allowed are error, drop-turns", text);
+        }, ""));
+    text_.declare(app);
+    sampling_.declare(app);
+  }
+
+  VerbOutcome run(const CommonOptions& common) override {
+    if (!system_.empty()) TRY(json_text(system_, "--system"));
+    TRY_ASSIGN(session_, open_session(model_path_, common, text_.load_options()));
+    if (!session_.model->chat_template)
+      return bad_input(fmt::format("{}: found no chat template in the model, give one with --chat-template FILE", model_path_));
+    const int64_t context = std::min<int64_t>(context_ > 0 ? context_ : kDefaultContext_tokens, session_.model->config.context);
+    TRY(session_.start({.context = static_cast<int32_t>(context), .sequences = 1, .kv_tokens = context}));
+    if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
+    Interrupts interrupts(/*kill_after=*/3);
+    return talk(interrupts);
+  }
+
+ private:
+  VerbOutcome talk(Interrupts& interrupts) {
+    const bool terminal = stdin_is_terminal();
+    if (terminal)
+      say(fmt::format("{}: context of {} tokens, /help tells more", session_.model->config.name, session_.engine->limits().context));
+    LineReader reader(&interrupts);
+    std::string text;
+    for (;;) {
+      const auto outcome = read_message(reader, terminal, text);
+      if (outcome == LineReader::Outcome::end) {
+        if (terminal) say("");
+        return {};
+      }
+      Status status;
+      if (outcome == LineReader::Outcome::line) {
+        interrupts.clear();
+        if (text == "/exit" || text == "/quit") return {};
+        if (text.starts_with("/") && !text.starts_with("//")) status = command(text);
+        else if (!text.empty()) status = answer(text.starts_with("//") ? text.substr(1) : text, interrupts);
+      }
+      if (const int signal = interrupts.signal(); signal != 0) {
+        if (signal != SIGINT || interrupts.count() >= 2 || !terminal) return VerbOutcome::ended_by(signal);
+        say(outcome == LineReader::Outcome::line ? "(stopped; Ctrl-C again leaves)" : "\n(Ctrl-C again leaves)");
+        interrupts.acknowledge();
+      }
+      if (status) continue;
+      // A script must not go on with half a conversation; a person can mend it.
+      if (!terminal || status.error().kind == ErrorKind::cancelled) return status;
+      say(status.error().message);
+    }
+  }
+
+  /// One message: a line, lines joined by a \ at their ends, or what stands between two """.
+  static LineReader::Outcome read_message(LineReader& reader, bool terminal, std::string& text) {
+    constexpr std::string_view kQuotes = "\"\"\"";
+    text.clear();
+    bool quoted = false;
+    std::string line;
+    for (bool first = true;; first = false) {
+      if (terminal) hint(first ? "> " : "  ");
+      const auto outcome = reader.read(line);
+      if (outcome == LineReader::Outcome::end && !first) return LineReader::Outcome::line;
+      if (outcome != LineReader::Outcome::line) return outcome;
+      if (first && line.starts_with(kQuotes)) {
+        quoted = true;
+        line.erase(0, kQuotes.size());
+      }
+      if (quoted) {
+        if (line.ends_with(kQuotes)) {
+          text += line.substr(0, line.size() - kQuotes.size());
+          if (text.ends_with('\n')) text.pop_back();
+          return LineReader::Outcome::line;
+        }
+        text += line;
+        if (!text.empty()) text += '\n';
+      } else if (line.ends_with('\\')) {
+        text += line.substr(0, line.size() - 1) + '\n';
+      } else {
+        text += line;
+        return LineReader::Outcome::line;
+      }
+    }
+  }
+
+  void reset() {
+    const Json system = !messages_.empty() && messages_[0]["role"] == "system" ? messages_[0] : Json();
+    messages_ = Json::array();
+    if (!system.is_null()) messages_.push_back(system);
+  }
+
+  Status command(std::string_view text) {
+    const size_t space = std::min(text.find(' '), text.size());
+    const std::string_view name = text.substr(0, space);
+    std::string argument(text.substr(std::min(text.find_first_not_of(' ', space), text.size())));
+    while (argument.ends_with(' ')) argument.pop_back();
+    if (name == "/help") return say(kHelp), Status();
+    if (name == "/reset") return reset(), say("(forgotten)"), Status();
+    if (name != "/save" && name != "/load")
+      return bad_input(fmt::format("found '{}', allowed are /reset, /save FILE, /load FILE, /help, /exit (//TEXT sends /TEXT)", name));
+    if (argument.empty()) return bad_input(fmt::format("{}: found no file, allowed is {} FILE", name, name));
+    return name == "/save" ? save(argument) : load(argument);
+  }
+
+  Status save(const std::string& path) const {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file << messages_.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    file.close();
+    if (!file) return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
+    say(fmt::format("({} messages saved to {})", messages_.size(), path));
+    return {};
+  }
+
+  Status load(const std::string& path) {
+    TRY_ASSIGN(const std::string text, read_text(path, "conversation"));
+    TRY_ASSIGN(Json loaded, parse_messages(text, path, nullptr));
+    reset();
+    const bool brings_system = !loaded.empty() && loaded[0]["role"] == "system";
+    if (brings_system) messages_ = Json::array();
+    for (auto& message : loaded) messages_.push_back(std::move(message));
+    say(fmt::format("({} messages loaded from {})", loaded.size(), path));
+    return {};
+  }
+
+  /// Asks, streams the answer and keeps both in the conversation. Neither is kept where it fails.
+  Status answer(const std::string& text, const Interrupts& interrupts) {
+    TRY_ASSIGN(Json content, json_text(text, "message"));
+    messages_.push_back({{"role", "user"}, {"content", std::move(content)}});
+    auto ids = fitting_prompt();
+    auto generation = ids ? generate_answer(std::move(*ids), interrupts) : Result<Generation>(ids.error());
+    if (!generation) {
+      messages_.erase(messages_.size() - 1);
+      return generation.error();
+    }
+    messages_.push_back({{"role", "assistant"}, {"content", generation->text}});
+    LOG_INFO("{}", speed_line(generation->usage));
+    const bool asked_for = tokens_ > 0 && generation->usage.completion_tokens >= tokens_;
+    if (generation->finish != FinishReason::length || asked_for) return {};
+    auto message = fmt::format("the answer stopped: the context of {} tokens is full", session_.engine->limits().context);
+    if (overflow() == Overflow::error) return no_room(message + "; /reset, --overflow drop-turns or a larger --context");
+    say("(" + message + ")");
+    return {};
+  }
+
+  Result<Generation> generate_answer(std::vector<TokenId> ids, const Interrupts& interrupts) {
+    const Model& model = *session_.model;
+    Request request;
+    request.id = ++requests_;
+    request.prompt = std::move(ids);
+    request.seed = sampling_.seed();
+    request.max_new_tokens = static_cast<int32_t>(tokens_);
+    request.stop_ids = model.stop_ids;
+    request.sampling = sampling_.params(model.defaults);
+    Output output;
+    TRY_ASSIGN(Generation generation, generate({.engine = *session_.engine,
+                                                .tokenizer = *model.tokenizer,
+                                                .request = std::move(request),
+                                                .interrupts = &interrupts,
+                                                .on_text = [&](std::string_view piece) { return output.print(piece); }}));
+    TRY(output.print("\n"));
+    return generation;
+  }
+
+  Overflow overflow() const { return overflow_ == "error" ? Overflow::error : Overflow::drop_turns; }
+
+  /// The conversation as ids that leave room for an answer; drops the oldest turns where that is wanted.
+  Result<std::vector<TokenId>> fitting_prompt() {
+    const int64_t context = session_.engine->limits().context;
+    const int64_t reserve = overflow() == Overflow::error
+                                ? 1 : std::min(tokens_ > 0 ? tokens_ : kMaxReserve_tokens, std::max<int64_t>(context / 4, 1));
+    for (int dropped = 0;; ++dropped) {
+      TRY_ASSIGN(std::vector<TokenId> ids, encode_conversation(*session_.model, messages_));
+      const auto used = static_cast<int64_t>(ids.size());
+      const bool can_drop = overflow() == Overflow::drop_turns && oldest_turn_end() < messages_.size();
+      const bool fits = used + reserve <= context;
+      if (fits || (!can_drop && used < context)) {
+        if (dropped > 0)
+          say(fmt::format("({} oldest {} dropped: the context of {} tokens was full)", dropped, dropped == 1 ? "turn" : "turns", context));
+        return ids;
+      }
+      if (!can_drop)
+        return no_room(overflow() == Overflow::error
+                           ? fmt::format("the context is full: the conversation takes {} tokens, allowed are {}; /reset, --overflow "
+                                         "drop-turns or a larger --context", used, context - 1)
+                           : fmt::format("the message takes {} tokens with its system prompt, allowed are {}; --context raises it",
+                                         used, context - 1));
+      const size_t first = first_turn();
+      messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(first),
+                      messages_.begin() + static_cast<std::ptrdiff_t>(oldest_turn_end()));
+    }
+  }
+
+  size_t first_turn() const { return !messages_.empty() && messages_[0]["role"] == "system" ? 1 : 0; }
+
+  /// Where the second turn begins: the next message of the user after the first; the end where there is one turn alone.
+  size_t oldest_turn_end() const {
+    size_t end = first_turn() + 1;
+    while (end < messages_.size() && messages_[end]["role"] != "user") ++end;
+    return std::min(end, messages_.size());
+  }
+
+  std::string model_path_, system_, overflow_ = "error";
+  TextFlags text_;
+  SamplingFlags sampling_;
+  int64_t tokens_ = 0, context_ = 0;
+  Session session_;
+  Json messages_ = Json::array();
+  RequestId requests_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_chat_verb() { return std::make_unique<ChatVerb>(); }
+
+}  // namespace quintet

@@ -1,0 +1,200 @@
+// `quintet inspect`: what a model file is and what it needs, without loading its weights.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/flags.h"
+#include "cli/quant_scheme.h"
+#include "cli/terminal.h"
+#include "io/model_files.h"
+
+namespace quintet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int32_t kBlock_tokens = 16;
+
+/// Names a template by the marks that it writes around a turn.
+std::string_view template_family(std::string_view source) {
+  struct Family { std::string_view mark, name; };
+  static constexpr std::array kFamilies = {
+      Family{"<|im_sep|>", "phi-4"},           Family{"<|im_start|>", "chatml"},
+      Family{"<|start_header_id|>", "llama-3"}, Family{"<start_of_turn>", "gemma"},
+      Family{"<｜User｜>", "deepseek"},         Family{"<|assistant|>", "phi-3"},
+      Family{"[INST]", "llama-2 or mistral"},
+  };
+  for (const auto& family : kFamilies)
+    if (source.find(family.mark) != std::string_view::npos) return family.name;
+  return "other";
+}
+
+std::string_view kind_name(TokenizerSpec::Kind kind) {
+  switch (kind) {
+    case TokenizerSpec::Kind::byte_bpe: return "byte-level BPE";
+    case TokenizerSpec::Kind::sentencepiece_bpe: return "SentencePiece BPE";
+    case TokenizerSpec::Kind::unigram: return "unigram";
+  }
+  return "?";
+}
+
+class InspectVerb : public Verb {
+ public:
+  std::string_view examples() const override {
+    return "  quintet inspect model.gguf\n"
+           "  quintet inspect Qwen2.5-7B-Instruct/ --json\n"
+           "  quintet inspect model-00001-of-00003.gguf --tensors\n";
+  }
+
+  void declare(CLI::App& app) override {
+    declare_model(app, model_path_);
+    app.add_flag("--json", json_, "Print one JSON object");
+    app.add_flag("--tensors", tensors_, "List every tensor: name, format, shape, bytes");
+    text_.declare(app);
+  }
+
+  VerbOutcome run(const CommonOptions& common) override {
+    TRY_ASSIGN(const ModelFiles files, ModelFiles::open(model_path_));
+    TRY_ASSIGN(const auto model, load_text(model_path_, text_.load_options()));
+    TRY_ASSIGN(const auto backend, make_backend(common.backend));
+    const Json report = describe(files, *model, *backend);
+    Output output;
+    // Names in a model file may be any bytes.
+    return output.print(json_ ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : table(report));
+  }
+
+ private:
+  Json describe(const ModelFiles& files, const Model& model, const Backend& backend) const {
+    const ModelConfig& config = model.config;
+    const auto shares = format_shares(files.tensors());
+    uint64_t parameters = 0, weight_bytes = 0;
+    Json formats = Json::array();
+    for (const auto& share : shares) {
+      parameters += share.parameters;
+      weight_bytes += share.bytes;
+      formats.push_back({{"format", format_label(share.format)}, {"tensors", share.tensors}, {"parameters", share.parameters}, {"bytes", share.bytes}});
+    }
+    Json report = {{"path", model_path_},
+                   {"container", files.kind() == ModelFiles::Kind::gguf ? "gguf" : "huggingface"},
+                   {"files", std::max<size_t>(files.weight_paths().size(), 1)},
+                   {"file_bytes", files.file_bytes()},
+                   {"architecture", config.architecture},
+                   {"name", config.name},
+                   {"parameters", parameters},
+                   {"weight_bytes", weight_bytes},
+                   {"bits_per_weight", parameters ? 8.0 * static_cast<double>(weight_bytes) / static_cast<double>(parameters) : 0.0},
+                   {"scheme", quant_scheme(files.tensors())},
+                   {"formats", std::move(formats)}};
+    if (config.layers > 0) {
+      report["context"] = config.context;
+      report["network"] = describe_network(config);
+    }
+    report["tokenizer"] = describe_tokenizer(*model.tokenizer);
+    report["chat_template"] = describe_template(model);
+    if (config.layers > 0) report["memory"] = describe_memory(config, backend, weight_bytes);
+    if (tensors_) report["tensors"] = list_tensors(files);
+    return report;
+  }
+
+  static Json describe_network(const ModelConfig& config) {
+    const auto windowed = std::find_if(config.layer.begin(), config.layer.end(), [](const auto& layer) { return layer.sliding_window > 0; });
+    Json network = {{"layers", config.layers},     {"hidden", config.hidden},     {"ffn", config.ffn},
+                    {"heads", config.heads},       {"kv_heads", config.kv_heads}, {"head_dim", config.head_dim},
+                    {"vocabulary", config.vocabulary}, {"tied_embeddings", config.tied_embeddings}};
+    network["sliding_window"] = windowed == config.layer.end() ? Json() : Json(windowed->sliding_window);
+    return network;
+  }
+
+  static Json describe_tokenizer(const Tokenizer& tokenizer) {
+    const TokenizerSpec& spec = tokenizer.spec();
+    const auto token = [&](const std::optional<TokenId>& id) {
+      return id ? Json{{"id", *id}, {"text", std::string(tokenizer.token_text(*id))}} : Json();
+    };
+    return {{"kind", kind_name(spec.kind)}, {"pre_tokenizer", spec.pre_tokenizer}, {"vocabulary", tokenizer.vocabulary()},
+            {"merges", spec.merges.size()}, {"bos", token(spec.bos)},              {"eos", token(spec.eos)},
+            {"adds_bos", spec.add_bos},     {"end_tokens", tokenizer.end_tokens()}};
+  }
+
+  static Json describe_template(const Model& model) {
+    if (!model.chat_template) return Json();
+    const std::string& source = model.chat_template_source;
+    return {{"family", template_family(source)}, {"bytes", source.size()}, {"tools", source.find("tools") != std::string::npos}};
+  }
+
+  static Json describe_memory(const ModelConfig& config, const Backend& backend, uint64_t weight_bytes) {
+    const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, kBlock_tokens);
+    const uint64_t token_bytes = static_cast<uint64_t>(page.bytes) / kBlock_tokens;
+    const BackendInfo info = backend.info();
+    const auto with_context = [&](int64_t tokens) { return weight_bytes + token_bytes * static_cast<uint64_t>(tokens); };
+    return {{"device", info.name},
+            {"device_bytes", info.total_bytes},
+            {"free_bytes", info.free_bytes},
+            {"kv_bytes_per_token", token_bytes},
+            {"bytes_at_4096_tokens", with_context(std::min(4096, config.context))},
+            {"bytes_at_full_context", with_context(config.context)}};
+  }
+
+  static Json list_tensors(const ModelFiles& files) {
+    Json list = Json::array();
+    for (const auto& tensor : files.tensors())
+      list.push_back({{"name", std::string(tensor.weight.name)}, {"format", format_label(tensor.weight.format)},
+                      {"shape", tensor.shape}, {"bytes", tensor.weight.bytes.size()}});
+    return list;
+  }
+
+  static std::string count(uint64_t parameters) {
+    const auto value = static_cast<double>(parameters);
+    return parameters >= 1'000'000'000 ? fmt::format("{:.2f} billion", value * 1e-9) : fmt::format("{:.1f} million", value * 1e-6);
+  }
+
+  std::string table(const Json& report) const {
+    const auto text = [](const Json& value) { return value.get<std::string>(); };
+    const auto number = [](const Json& value) { return value.get<uint64_t>(); };
+    std::string out;
+    const auto row = [&out](std::string_view label, const std::string& value) { out += fmt::format("{:<14}{}\n", label, value); };
+    row("model", fmt::format("{} ({}, {} {}, {})", text(report["name"]).empty() ? "unnamed" : text(report["name"]), text(report["container"]), number(report["files"]),
+                             number(report["files"]) == 1 ? "file" : "files", format_bytes(number(report["file_bytes"]))));
+    row("architecture", text(report["architecture"]).empty() ? "none (a vocabulary alone)" : text(report["architecture"]));
+    if (report.contains("network")) {
+      const Json& net = report["network"];
+      row("network", fmt::format("{} layers, hidden {}, FFN {}, {} query and {} KV heads of {}{}", number(net["layers"]), number(net["hidden"]),
+                                 number(net["ffn"]), number(net["heads"]), number(net["kv_heads"]), number(net["head_dim"]),
+                                 net["sliding_window"].is_null() ? "" : fmt::format(", sliding window {}", number(net["sliding_window"]))));
+      row("parameters", count(number(report["parameters"])));
+      row("quantization", fmt::format("{}, {:.2f} bits a weight", text(report["scheme"]), report["bits_per_weight"].get<double>()));
+      for (const Json& format : report["formats"])
+        row("", fmt::format("{:<8} {:>5} tensors {:>16} parameters {:>12}", text(format["format"]), number(format["tensors"]),
+                            number(format["parameters"]), format_bytes(number(format["bytes"]))));
+      row("context", fmt::format("{} tokens", number(report["context"])));
+    }
+    const Json& tokenizer = report["tokenizer"];
+    row("tokenizer", fmt::format("{}{}, {} tokens{}", text(tokenizer["kind"]),
+                                 text(tokenizer["pre_tokenizer"]).empty() ? "" : " (" + text(tokenizer["pre_tokenizer"]) + ")",
+                                 number(tokenizer["vocabulary"]), tokenizer["adds_bos"].get<bool>() ? ", adds BOS" : ""));
+    const Json& chat = report["chat_template"];
+    row("chat template", chat.is_null() ? "none" : fmt::format("{}, {} bytes{}", text(chat["family"]), number(chat["bytes"]),
+                                                               chat["tools"].get<bool>() ? ", takes tools" : ""));
+    if (report.contains("memory")) {
+      const Json& memory = report["memory"];
+      row("memory", fmt::format("{} a token of context on {}", format_bytes(number(memory["kv_bytes_per_token"])), text(memory["device"])));
+      row("", fmt::format("{} with 4096 tokens, {} with the full context ({} free of {})", format_bytes(number(memory["bytes_at_4096_tokens"])),
+                          format_bytes(number(memory["bytes_at_full_context"])), format_bytes(number(memory["free_bytes"])),
+                          format_bytes(number(memory["device_bytes"]))));
+    }
+    if (tensors_)
+      for (const Json& tensor : report["tensors"])
+        out += fmt::format("{:<40} {:<8} {:<20} {:>12}\n", text(tensor["name"]), text(tensor["format"]), tensor["shape"].dump(), number(tensor["bytes"]));
+    return out;
+  }
+
+  std::string model_path_;
+  TextFlags text_;
+  bool json_ = false, tensors_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_inspect_verb() { return std::make_unique<InspectVerb>(); }
+
+}  // namespace quintet

@@ -1,0 +1,89 @@
+// `quintet serve`: an engine behind HTTP until somebody stops it.
+#include <poll.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "cli/session.h"
+#include "server/server.h"
+
+namespace quintet {
+namespace {
+
+class ServeVerb : public Verb {
+ public:
+  std::string_view examples() const override {
+    return "  quintet serve model.gguf\n"
+           "  quintet serve model.gguf --host 0.0.0.0 --port 8080 --api-key-file key.txt --sequences 8\n"
+           "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+           "       -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"stream\": true}'\n";
+  }
+  std::string_view default_log_level() const override { return "info"; }
+
+  void declare(CLI::App& app) override {
+    declare_model(app, model_path_);
+    app.add_option("--host", server_.host, "Address to listen on (default 127.0.0.1: this machine alone)")->type_name("ADDRESS");
+    integer_flag(app, "--port", port_, "Port (default 8000; 0: any free one, logged)", 0, 65535);
+    app.add_option("--model-name", server_.model_alias, "The id that clients name (default: the file's name)")->type_name("ID");
+    app.add_option("--api-key-file", api_key_path_, "Ask for the key in this file: \"Authorization: Bearer KEY\"")->type_name("FILE");
+    app.add_option("--cors-origin", server_.cors_origin, "Let pages of this origin call ('*': any)")->type_name("ORIGIN");
+    integer_flag(app, "--context", context_, "Tokens of one request, prompt and answer (default: the model's, as memory allows)", 1, INT32_MAX);
+    integer_flag(app, "--sequences", sequences_, "Requests that run at once (default 16)", 1, 4096);
+    integer_flag(app, "--waiting", waiting_, "Requests that may wait; more are answered 503 (default 256)", 0, 1 << 20);
+    integer_flag(app, "--kv-tokens", kv_tokens_, "Room of the KV cache over all requests (default: as memory allows)", 1, INT64_MAX);
+    integer_flag(app, "--grace", grace_s_, "Seconds that running answers have at the end (default 10)", 0, 3600);
+    text_.declare(app);
+  }
+
+  VerbOutcome run(const CommonOptions& common) override {
+    if (!api_key_path_.empty()) {
+      TRY_ASSIGN(server_.api_key, read_text(api_key_path_, "API key"));
+      while (!server_.api_key.empty() && (server_.api_key.back() == '\n' || server_.api_key.back() == '\r')) server_.api_key.pop_back();
+      if (server_.api_key.empty()) return bad_input(fmt::format("{}: found no key, allowed is one line of text", api_key_path_));
+    }
+    TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options()));
+    TRY(session.start({.context = static_cast<int32_t>(context_),
+                       .sequences = static_cast<int32_t>(sequences_),
+                       .waiting = static_cast<int32_t>(waiting_),
+                       .kv_tokens = kv_tokens_}));
+    server_.port = static_cast<uint16_t>(port_);
+    server_.grace_ms = grace_s_ * 1000;
+    server_.numerics_id = session.backend->numerics().id();
+    Interrupts interrupts(/*kill_after=*/3);
+    TRY_ASSIGN(const auto server, start_server(*session.engine, *session.model, server_));
+    const EngineLimits limits = session.engine->limits();
+    LOG_INFO("{} answers at http://{}:{}/v1 ({} requests of {} tokens at once)", server->model_id(), server_.host,
+             server->port(), limits.sequences, limits.context);
+    wait_for_signal(interrupts);
+    LOG_INFO("stopping: running answers have {} s, a second signal cuts them", grace_s_);
+    server->request_stop();
+    std::jthread second([&](const std::stop_token& done) {
+      while (!done.stop_requested() && interrupts.count() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (!done.stop_requested()) server->request_stop();
+    });
+    server->wait();
+    return {};  // being told to stop is how a server ends well: exit code 0
+  }
+
+ private:
+  static void wait_for_signal(const Interrupts& interrupts) {
+    while (interrupts.signal() == 0) {
+      pollfd wait{interrupts.wake_fd(), POLLIN, 0};
+      ::poll(&wait, 1, -1);
+    }
+  }
+
+  std::string model_path_, api_key_path_;
+  ServerOptions server_;
+  TextFlags text_;
+  int64_t port_ = 8000, context_ = 0, sequences_ = 16, waiting_ = 256, kv_tokens_ = 0, grace_s_ = 10;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_serve_verb() { return std::make_unique<ServeVerb>(); }
+
+}  // namespace quintet

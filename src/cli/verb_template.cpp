@@ -1,0 +1,58 @@
+// `quintet template`: a conversation as the prompt that a model sees.
+#include <nlohmann/json.hpp>
+
+#include "cli/conversation.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+
+namespace quintet {
+namespace {
+
+class TemplateVerb : public Verb {
+ public:
+  std::string_view examples() const override {
+    return "  quintet template model.gguf -f messages.json\n"
+           "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | quintet template model.gguf\n"
+           "  quintet template model.gguf -f messages.json --tools tools.json --chat-template other.jinja\n";
+  }
+
+  void declare(CLI::App& app) override {
+    declare_model(app, model_path_);
+    messages_.declare(app, "The messages: a JSON list of {\"role\", \"content\"}");
+    app.add_option("--tools", tools_path_, "Tool definitions: a JSON list")->type_name("FILE");
+    app.add_flag("--no-generation-prompt", no_generation_prompt_, "End after the last message");
+    text_.declare(app);
+  }
+
+  VerbOutcome run(const CommonOptions&) override {
+    TRY_ASSIGN(const std::string text, messages_.read("messages"));
+    nlohmann::ordered_json tools;
+    TRY_ASSIGN(const auto messages, parse_messages(text, messages_.name(), &tools));
+    if (!tools_path_.empty()) {
+      TRY_ASSIGN(const std::string tools_text, read_text(tools_path_, "tools"));
+      tools = nlohmann::ordered_json::parse(tools_text, nullptr, false);
+      if (tools.is_discarded() || !tools.is_array())
+        return bad_input(fmt::format("{}: found {}, allowed is a JSON list of tools", tools_path_,
+                                     tools.is_discarded() ? "text that is not JSON" : tools.type_name()));
+    }
+    TRY_ASSIGN(const auto model, load_text(model_path_, text_.load_options()));
+    RenderOptions options;
+    options.add_generation_prompt = !no_generation_prompt_;
+    if (!tools.is_null()) options.tools_json = tools.dump();
+    TRY_ASSIGN(const std::string prompt, render_conversation(*model, messages, options));
+    Output output;
+    return output.print(prompt);
+  }
+
+ private:
+  std::string model_path_, tools_path_;
+  TextSource messages_;
+  TextFlags text_;
+  bool no_generation_prompt_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_template_verb() { return std::make_unique<TemplateVerb>(); }
+
+}  // namespace quintet
