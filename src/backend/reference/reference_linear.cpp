@@ -1,4 +1,4 @@
-// out = norm(x) . w^T + bias: each weight row is decoded once a call and meets sixteen rows of x at a time.
+// out = norm(x) . w^T + bias: each weight row is decoded once a call and meets up to sixteen rows of x at a time.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -10,11 +10,11 @@
 namespace quintet::reference {
 namespace {
 
-// Rows of x side by side, so that the compiler turns the innermost loop into vector instructions while every row keeps
-// its own sum in ascending order of k: the same bits alone and among others.
-constexpr int64_t kLanes = 16;
+// Rows of x lie side by side ("lanes"), so that the compiler turns the innermost loop into vector instructions while
+// every row keeps its own sum in ascending order of k: the same bits alone and among others.
 
-/// x as [rows / 16][k][16] doubles; lanes past the last row are zero.
+/// x as [rows / kLanes][k][kLanes] doubles; lanes past the last row are zero.
+template <int64_t kLanes>
 std::vector<double> interleave(const ConstMatrixView& x, const int32_t* in_perm) {
   const int64_t groups = (x.rows + kLanes - 1) / kLanes;
   std::vector<double> out(static_cast<size_t>(groups * x.cols * kLanes));
@@ -25,6 +25,7 @@ std::vector<double> interleave(const ConstMatrixView& x, const int32_t* in_perm)
 }
 
 /// Outputs [first, last) of every row.
+template <int64_t kLanes>
 void multiply(const LinearArgs& args, const std::vector<double>& x, int64_t first, int64_t last) {
   const ReferenceWeight& weight = unwrap(*args.w);
   const int64_t k = weight.k;
@@ -52,6 +53,21 @@ void multiply(const LinearArgs& args, const std::vector<double>& x, int64_t firs
   }
 }
 
+/// The whole product, its outputs spread over threads.
+template <int64_t kLanes>
+void multiply_all(const LinearArgs& args) {
+  const std::vector<double> x = interleave<kLanes>(args.x, args.in_perm);
+  const int64_t n = args.w->n;
+  const int64_t worth_a_thread = 1 << 20;  // multiplications
+  const int64_t threads = std::clamp<int64_t>(n * args.w->k * args.x.rows / worth_a_thread, 1,
+                                              std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < threads; ++t)
+    others.emplace_back([&, t] { multiply<kLanes>(args, x, n * t / threads, n * (t + 1) / threads); });
+  multiply<kLanes>(args, x, 0, n / threads);
+  for (std::thread& other : others) other.join();
+}
+
 }  // namespace
 
 void ReferenceOps::linear(const LinearArgs& args) {
@@ -60,24 +76,21 @@ void ReferenceOps::linear(const LinearArgs& args) {
                 "linear: {} x {} times {} x {} into {} x {}", args.x.rows, args.x.cols, n, k, args.out.rows, args.out.cols);
   QUINTET_CHECK(!args.bias || (args.bias->n == 1 && args.bias->k == n), "linear: bias of {} for {} outputs",
                 args.bias ? args.bias->k : 0, n);
-  ConstMatrixView x = args.x;
+  LinearArgs product = args;
   std::vector<float> normed;
   if (args.norm.weight) {
-    normed.resize(static_cast<size_t>(x.rows * k));
-    const MatrixView out{normed.data(), DType::f32, x.rows, k, k};
-    rms_norm(x, args.norm, out);
-    x = out;
+    normed.resize(static_cast<size_t>(args.x.rows * k));
+    const MatrixView out{normed.data(), DType::f32, args.x.rows, k, k};
+    rms_norm(args.x, args.norm, out);
+    product.x = out;
   }
-  const std::vector<double> lanes = interleave(x, args.in_perm);
-
-  const int64_t smallest = 1 << 20;  // multiplications that are worth a thread
-  const int64_t work = n * k * std::max<int64_t>(x.rows, 1);
-  const int64_t threads = std::clamp<int64_t>(work / smallest, 1, std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < threads; ++t)
-    others.emplace_back([&, t] { multiply(args, lanes, n * t / threads, n * (t + 1) / threads); });
-  multiply(args, lanes, 0, n / threads);
-  for (std::thread& other : others) other.join();
+  if (args.x.rows == 1) {
+    multiply_all<1>(product);
+  } else if (args.x.rows <= 4) {
+    multiply_all<4>(product);
+  } else {
+    multiply_all<16>(product);
+  }
 }
 
 }  // namespace quintet::reference
