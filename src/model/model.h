@@ -39,8 +39,9 @@ struct Model {
   ModelConfig config;
   ModelWeights weights;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const ChatTemplate> chat_template;  ///< null where the model has none
+  std::shared_ptr<const ChatTemplate> chat_template;  ///< null where the model has none, or one that cannot be used
   std::string chat_template_source;
+  std::string chat_template_error;  ///< why chat_template is null although there is a source
   std::vector<TokenId> stop_ids;
   GenerationDefaults defaults;
   std::string path;
@@ -49,6 +50,8 @@ struct Model {
 };
 
 struct LoadOptions {
+  int32_t context = 0;             ///< tokens of a sequence that the caller wants, 0: as the model says. Phi-3's 128k
+                                   ///< models alone need it: beyond their original length they use other frequencies
   std::string tokenizer_path;      ///< empty: the model's own
   std::string chat_template_path;  ///< empty: the model's own
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
