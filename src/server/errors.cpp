@@ -11,7 +11,6 @@ ApiError field_error(std::string param, std::string message, std::string code) {
 
 ApiError status_error(int status, std::string message, std::string code) {
   const char* type = "invalid_request_error";
-  if (status == 429) type = "rate_limit_error";
   if (status >= 500) type = "server_error";
   return {status, std::move(message), type, "", std::move(code)};
 }
@@ -21,7 +20,7 @@ ApiError api_error(const Error& error, std::string param) {
   switch (error.kind) {
     case ErrorKind::bad_input: result = status_error(400, error.message); break;
     case ErrorKind::not_found: result = status_error(404, error.message); break;
-    case ErrorKind::no_room: result = status_error(429, error.message, "queue_full"); break;
+    case ErrorKind::no_room: result = status_error(503, error.message, "queue_full"); break;
     case ErrorKind::cancelled: result = status_error(503, error.message, "cancelled"); break;
     case ErrorKind::io:
     case ErrorKind::internal: result = status_error(500, error.message, "internal_error"); break;
@@ -46,7 +45,7 @@ HttpResponse error_response(const ApiError& error) {
   response.status = error.status;
   response.body = error_json(error);
   if (error.status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
-  if (error.status == 429 || error.status == 503) response.headers.push_back({"Retry-After", "1"});
+  if (error.status == 503) response.headers.push_back({"Retry-After", "1"});
   return response;
 }
 

@@ -41,7 +41,7 @@ class [[nodiscard]] ApiResult {
 ApiError field_error(std::string param, std::string message, std::string code = "");
 /// An error of the parts below; `param` is the field that it is about, if any.
 ApiError api_error(const Error& error, std::string param = "");
-/// An error of the transport, or of a route: 401, 404, 405, 408, 413, 415, 429, 431, 500, 503.
+/// An error of the transport, or of a route: 401, 404, 405, 408, 413, 415, 431, 500, 503.
 ApiError status_error(int status, std::string message, std::string code = "");
 
 std::string error_json(const ApiError& error);

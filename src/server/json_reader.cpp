@@ -5,12 +5,13 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 namespace quintet {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 constexpr size_t kQuoteBytes = 48;
 
@@ -35,7 +36,7 @@ class Builder {
   bool key(std::string& name) {
     Level& level = levels_.back();
     level.key = std::move(name);
-    if (level.value->contains(level.key))
+    if (!level.keys.insert(level.key).second)
       return fail(path(), fmt::format("Duplicate key '{}': each key is allowed once in an object.", quote_text(level.key)));
     return true;
   }
@@ -58,7 +59,8 @@ class Builder {
  private:
   struct Level {
     json* value;
-    std::string key;  ///< of the member that is being read, where value is an object
+    std::string key;                       ///< of the member that is being read, where value is an object
+    std::unordered_set<std::string> keys;  ///< so far; looking them up in the object would take linear time each
   };
 
   bool fail(std::string param, std::string message, std::string code = "") {
@@ -81,9 +83,10 @@ class Builder {
       level.value->push_back(std::move(value));
       return &level.value->back();
     }
-    json& member = (*level.value)[level.key];
-    member = std::move(value);
-    return &member;
+    // Straight into the vector below: the map's own insertion searches all keys first.
+    std::vector<std::pair<const std::string, json>>& members = *level.value->get_ptr<json::object_t*>();
+    members.emplace_back(level.key, std::move(value));
+    return &members.back().second;
   }
 
   bool add(json value) { return place(std::move(value)) != nullptr; }
@@ -94,7 +97,7 @@ class Builder {
     json* placed = place(std::move(value));
     if (placed == nullptr) return false;
     // Pointers to elements of a list stay valid: an element is closed before the next one is added.
-    levels_.push_back({placed, {}});
+    levels_.push_back({placed, {}, {}});
     return true;
   }
 
@@ -127,7 +130,7 @@ class Builder {
 
 }  // namespace
 
-ApiResult<json> parse_json(std::string_view text, const JsonLimits& limits) {
+ApiResult<nlohmann::ordered_json> parse_json(std::string_view text, const JsonLimits& limits) {
   Builder builder(limits);
   json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
@@ -140,14 +143,14 @@ std::string quote_text(std::string_view text) {
   return std::string(text.substr(0, cut)) + "...";
 }
 
-std::string quote_json(const json& value) {
+std::string quote_json(const nlohmann::ordered_json& value) {
   if (value.is_array()) return fmt::format("a list of {}", value.size());
   if (value.is_object()) return "an object";
   if (value.is_string()) return fmt::format("\"{}\"", quote_text(value.get_ref<const std::string&>()));
   return value.dump();
 }
 
-std::string kind_of(const json& value) {
+std::string kind_of(const nlohmann::ordered_json& value) {
   if (value.is_string()) return "a string";
   if (value.is_boolean()) return "a boolean";
   if (value.is_number_integer()) return "an integer";

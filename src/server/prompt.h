@@ -1,0 +1,43 @@
+// From a conversation to token ids: the model's template, then its tokenizer, with user content kept apart from markup.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "model/model.h"
+
+namespace quintet {
+
+struct ConversationInput {
+  std::string messages_json;  ///< list of {role, content, ...}
+  std::string tools_json;     ///< list, or empty
+  std::string extra_json;     ///< object of further template variables, or empty
+};
+
+/// Renders and encodes conversations for one model. Immutable; safe for many threads. The model must outlive it.
+///
+/// What a message says may look like a special token ("<|im_end|>") without being one: before rendering, such places are
+/// marked with a character that the conversation does not contain, and behind it the marks become
+/// EncodeOptions::not_special_at.
+class PromptBuilder {
+ public:
+  explicit PromptBuilder(const Model& model);
+
+  /// bad_input where the model has no template, or the template refuses the conversation.
+  Result<std::vector<TokenId>> conversation(const ConversationInput& input) const;
+  /// A text to be continued as it is; special tokens written out in it are meant.
+  std::vector<TokenId> raw(std::string_view text) const;
+
+ private:
+  std::string mark(std::string_view text, std::string_view mark) const;
+  bool special_begins(std::string_view text) const;
+
+  const Model& model_;
+  std::vector<std::string> specials_;  ///< texts of control tokens, sorted
+};
+
+}  // namespace quintet
