@@ -1,0 +1,462 @@
+// The tokenizer: special tokens, normalizer, words, model; and back.
+#include "text/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "text/bpe.h"
+#include "text/bpe_bytes.h"
+#include "text/tokenizer_added.h"
+#include "text/tokenizer_check.h"
+#include "text/tokenizer_families.h"
+#include "text/tokenizer_pre.h"
+#include "text/tokenizer_vocab.h"
+#include "text/unicode.h"
+#include "text/unigram.h"
+
+namespace quintet {
+namespace {
+
+using Kind = TokenizerSpec::Kind;
+using TokenType = TokenizerSpec::TokenType;
+
+constexpr std::string_view kSpaceMark = "\u2581";  // ▁, by which SentencePiece writes a space
+
+class TokenizerImpl final : public Tokenizer {
+ public:
+  /// Builds the tables; `spec` is checked and its families are expanded.
+  static Result<std::unique_ptr<Tokenizer>> build(TokenizerSpec spec);
+
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override;
+  std::string piece(TokenId token, bool special) const override;
+  std::string decode(const std::vector<TokenId>& tokens, bool special) const override;
+  std::string_view token_text(TokenId token) const override;
+  std::optional<TokenId> find(std::string_view token_text) const override;
+  int32_t vocabulary() const override { return static_cast<int32_t>(spec_.tokens.size()); }
+  bool is_special(TokenId token) const override;
+  const TokenizerSpec& spec() const override { return spec_; }
+  const std::vector<TokenId>& end_tokens() const override { return end_tokens_; }
+
+ private:
+  /// What a whole word gives, once known: looked up instead of merged.
+  enum Whole : uint8_t { kUntried, kIsToken, kIsNot };
+
+  /// Buffers of one encode() call.
+  struct Scratch {
+    explicit Scratch(const PreTokenizer& pre_tokenizer) : cutter(pre_tokenizer) {}
+    PreTokenizer::Cutter cutter;
+    std::vector<AddedTokenFinder::Stretch> stretches, inner;
+    std::vector<Symbol> symbols;
+    std::vector<Unigram::Piece> pieces;
+    std::vector<TokenId> out;
+    bool unknown_last = false;  ///< the last id is the unknown token, for fuse_unknown
+  };
+
+  TokenizerImpl(TokenizerSpec spec, Normalizer normalizer, PreTokenizer pre_tokenizer)
+      : spec_(std::move(spec)), normalizer_(std::move(normalizer)), pre_tokenizer_(std::move(pre_tokenizer)) {}
+
+  Status build_tables();
+  Status build_merges();
+  void find_end_tokens();
+  bool is_mergeable(size_t id) const;
+
+  void encode_raw(std::string_view text, bool at_start, const EncodeOptions& options, Scratch& scratch) const;
+  void encode_words(std::string_view text, bool at_start, Scratch& scratch) const;
+  void encode_word(std::string_view word, Scratch& scratch) const;
+  void encode_word_as_symbols(std::string_view word, Scratch& scratch) const;
+  void put_unknown(std::string_view text, Scratch& scratch) const;
+
+  TokenizerSpec spec_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  StringArena bytes_;            // by id: the bytes that a token stands for (with ▁ still in it)
+  StringTable by_bytes_{bytes_};  // of those that text may become: no control tokens
+  std::vector<std::string> added_texts_;
+  std::optional<AddedTokenFinder> added_raw_, added_normalized_;
+  std::vector<uint8_t> special_;  // by id
+  std::vector<TokenId> byte_tokens_;  // [256], -1: none
+  std::optional<RankedMerges> ranked_;
+  std::optional<ScoredMerges> scored_;
+  std::optional<Unigram> unigram_;
+  std::vector<std::pair<std::string_view, TokenId>> by_text_;  // added tokens, sorted, for find()
+  /// By id, filled as words come: a token is not always what merging its own text gives. Any thread may write, all
+  /// write the same.
+  mutable std::vector<std::atomic<uint8_t>> whole_;
+  bool cut_at_marks_ = false;  // no token spans the place before a ▁ that follows something else
+  std::vector<TokenId> end_tokens_;
+};
+
+/// The byte of a token "<0x0A>", or -1.
+int byte_of_fallback_token(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
+  int value = 0;
+  for (const char c : text.substr(3, 2)) {
+    int digit = -1;
+    if (c >= '0' && c <= '9') digit = c - '0';
+    if (c >= 'A' && c <= 'F') digit = c - 'A' + 10;
+    if (digit < 0) return -1;
+    value = value * 16 + digit;
+  }
+  return value;
+}
+
+/// A ▁ after anything but another ▁.
+bool has_inner_mark(std::string_view text) {
+  bool other = false;
+  for (size_t at = 0; at < text.size();) {
+    if (text.substr(at).starts_with(kSpaceMark)) {
+      if (other) return true;
+      at += kSpaceMark.size();
+    } else {
+      other = true;
+      ++at;
+    }
+  }
+  return false;
+}
+
+bool TokenizerImpl::is_mergeable(size_t id) const {
+  return spec_.types[id] == TokenType::normal || spec_.types[id] == TokenType::user_defined ||
+         spec_.types[id] == TokenType::unused;
+}
+
+Result<std::unique_ptr<Tokenizer>> TokenizerImpl::build(TokenizerSpec spec) {
+  TRY(apply_family(spec));
+  TRY(check_spec(spec));
+  TRY_ASSIGN(Normalizer normalizer, Normalizer::compile(spec));
+  TRY_ASSIGN(PreTokenizer pre_tokenizer, PreTokenizer::compile(spec));
+  std::unique_ptr<TokenizerImpl> tokenizer(
+      new TokenizerImpl(std::move(spec), std::move(normalizer), std::move(pre_tokenizer)));
+  TRY(tokenizer->build_tables());
+  TRY(tokenizer->build_merges());
+  tokenizer->find_end_tokens();
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+Status TokenizerImpl::build_tables() {
+  const size_t count = spec_.tokens.size();
+  size_t total_bytes = 0;
+  for (const auto& token : spec_.tokens) total_bytes += token.size();
+  bytes_.reserve(count, total_bytes);
+  by_bytes_.reserve(count);
+  byte_tokens_.assign(256, -1);
+  special_.assign(count, 0);
+  whole_ = std::vector<std::atomic<uint8_t>>(count);
+  for (const AddedToken& token : spec_.added) special_[static_cast<size_t>(token.id)] = token.special;
+  std::vector<uint8_t> is_added(count, 0);
+  for (const AddedToken& token : spec_.added) is_added[static_cast<size_t>(token.id)] = 1;
+
+  bool inner_marks = false;
+  for (size_t id = 0; id < count; ++id) {
+    const std::string& text = spec_.tokens[id];
+    const auto token = static_cast<TokenId>(id);
+    const TokenType type = spec_.types[id];
+    if (type == TokenType::control || type == TokenType::unknown) special_[id] = 1;
+    const int fallback = spec_.byte_fallback ? byte_of_fallback_token(text) : -1;
+    if (fallback >= 0 && type != TokenType::control) {
+      const char byte = static_cast<char>(fallback);
+      bytes_.add({&byte, 1});
+      byte_tokens_[static_cast<size_t>(fallback)] = token;
+      continue;
+    }
+    if (spec_.kind == Kind::byte_bpe && !is_added[id] && special_[id] == 0) {
+      // A token with a character that stands for no byte (padding entries of some files) is never made from text.
+      auto bytes = from_stand_ins(text);
+      bytes_.add(bytes ? std::string_view(*bytes) : std::string_view(text));
+      if (!bytes || !is_mergeable(id)) continue;
+      if (bytes->size() == 1) byte_tokens_[static_cast<uint8_t>((*bytes)[0])] = token;
+      by_bytes_.insert(token);
+      continue;
+    }
+    bytes_.add(text);
+    // Tokens found by the search for added tokens alone do not take part in merging.
+    if (special_[id] != 0 || !is_mergeable(id) || (spec_.kind == Kind::byte_bpe && is_added[id])) continue;
+    by_bytes_.insert(token);
+    inner_marks = inner_marks || has_inner_mark(text);
+  }
+  cut_at_marks_ = spec_.kind == Kind::sentencepiece_bpe && !inner_marks;
+
+  added_texts_.reserve(spec_.added.size());
+  std::vector<std::string_view> texts;
+  for (const AddedToken& token : spec_.added) {
+    added_texts_.push_back(token.normalized ? normalizer_.run(token.text) : token.text);
+    by_text_.emplace_back(token.text, token.id);
+  }
+  for (const auto& text : added_texts_) texts.emplace_back(text);
+  std::sort(by_text_.begin(), by_text_.end());
+  added_raw_.emplace(spec_.added, texts, false);
+  added_normalized_.emplace(spec_.added, texts, true);
+  return {};
+}
+
+Status TokenizerImpl::build_merges() {
+  const size_t count = spec_.tokens.size();
+  if (spec_.kind == Kind::unigram) {
+    std::vector<std::pair<std::string_view, TokenId>> pieces;
+    for (size_t id = 0; id < count; ++id) {
+      if (special_[id] == 0 && is_mergeable(id)) pieces.emplace_back(spec_.tokens[id], static_cast<TokenId>(id));
+    }
+    unigram_.emplace(std::move(pieces), spec_.scores);
+    return {};
+  }
+  if (spec_.kind == Kind::sentencepiece_bpe && spec_.merges.empty() && !spec_.scores.empty()) {
+    std::vector<bool> mergeable(count);
+    size_t longest = 0;
+    for (size_t id = 0; id < count; ++id) {
+      mergeable[id] = special_[id] == 0 && is_mergeable(id);
+      if (mergeable[id]) longest = std::max(longest, spec_.tokens[id].size());
+    }
+    scored_.emplace(by_bytes_, spec_.scores, mergeable, longest);
+    return {};
+  }
+  ranked_.emplace();
+  ranked_->reserve(spec_.merges.size());
+  std::string merged_text;
+  for (size_t rank = 0; rank < spec_.merges.size(); ++rank) {
+    const std::string_view merge = spec_.merges[rank];
+    TRY_ASSIGN(const auto pair, split_merge(spec_, rank));
+    const auto lookup = [&](std::string_view text) -> TokenId {
+      if (spec_.kind != Kind::byte_bpe) return by_bytes_.find(text);
+      const auto bytes = from_stand_ins(text);
+      return bytes ? by_bytes_.find(*bytes) : -1;
+    };
+    const TokenId left = lookup(pair.first), right = lookup(pair.second);
+    merged_text.assign(pair.first).append(pair.second);
+    const TokenId merged = lookup(merged_text);
+    if (left < 0 || right < 0 || merged < 0) {
+      const auto missing = left < 0 ? pair.first : right < 0 ? pair.second : std::string_view(merged_text);
+      return bad_input(fmt::format("{}: merge {} ('{}') needs the token '{}', which the vocabulary does not have",
+                                   spec_.origin, rank, merge, missing));
+    }
+    if (!ranked_->insert(left, right, static_cast<uint32_t>(rank), merged)) {
+      return bad_input(fmt::format("{}: merge {} ('{}') is there twice", spec_.origin, rank, merge));
+    }
+  }
+  spec_.merges.clear();
+  spec_.merges.shrink_to_fit();
+  return {};
+}
+
+void TokenizerImpl::find_end_tokens() {
+  // How the families write the end of a text or of a turn.
+  static constexpr std::string_view kEnds[] = {
+      "</s>",          "<eos>",         "<|eos|>",      "<|endoftext|>",        "<|end_of_text|>",
+      "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",   "<|end|>",              "<end_of_turn>",
+      "<turn|>",       "<|EOT|>",       "<|eot|>",      "<|END_OF_TURN_TOKEN|>", "<EOS_TOKEN>",
+      "<｜end▁of▁sentence｜>"};
+  const auto add = [&](TokenId token) {
+    if (std::find(end_tokens_.begin(), end_tokens_.end(), token) == end_tokens_.end()) end_tokens_.push_back(token);
+  };
+  if (spec_.eos) add(*spec_.eos);
+  if (spec_.eot) add(*spec_.eot);
+  for (const TokenId token : spec_.eog) add(token);
+  for (const auto text : kEnds) {
+    const auto token = find(text);
+    if (token && special_[static_cast<size_t>(*token)] != 0) add(*token);
+  }
+}
+
+std::vector<TokenId> TokenizerImpl::encode(std::string_view text, const EncodeOptions& options) const {
+  Scratch scratch(pre_tokenizer_);
+  scratch.out.reserve(text.size() / 4 + 2);
+  if (options.add_bos && spec_.add_bos) scratch.out.push_back(*spec_.bos);
+  std::string sanitized;
+  if (!is_valid_utf8(text)) {
+    sanitized = sanitize_utf8(text);
+    text = sanitized;
+  }
+  scratch.stretches.clear();
+  added_raw_->cut(text, options.parse_special, scratch.stretches);
+  for (const auto& stretch : scratch.stretches) {
+    if (stretch.id >= 0) {
+      scratch.out.push_back(stretch.id);
+      scratch.unknown_last = false;
+    } else {
+      encode_raw(text.substr(stretch.begin, stretch.end - stretch.begin), stretch.begin == 0, options, scratch);
+    }
+  }
+  if (options.add_bos && spec_.add_eos) scratch.out.push_back(*spec_.eos);
+  return std::move(scratch.out);
+}
+
+void TokenizerImpl::encode_raw(std::string_view text, bool at_start, const EncodeOptions& options,
+                               Scratch& scratch) const {
+  std::string normalized;
+  if (!normalizer_.empty()) {
+    normalized = normalizer_.run(text);
+    text = normalized;
+  }
+  if (added_normalized_->empty()) return encode_words(text, at_start, scratch);
+  scratch.inner.clear();
+  added_normalized_->cut(text, options.parse_special, scratch.inner);
+  for (const auto& stretch : scratch.inner) {
+    if (stretch.id >= 0) {
+      scratch.out.push_back(stretch.id);
+      scratch.unknown_last = false;
+    } else {
+      encode_words(text.substr(stretch.begin, stretch.end - stretch.begin), at_start && stretch.begin == 0, scratch);
+    }
+  }
+}
+
+void TokenizerImpl::encode_words(std::string_view text, bool at_start, Scratch& scratch) const {
+  const auto& words = scratch.cutter.cut(text, at_start);
+  text = scratch.cutter.text();
+  for (const WordRange word : words) {
+    const std::string_view view = text.substr(word.begin, word.end - word.begin);
+    scratch.unknown_last = false;
+    if (!cut_at_marks_) {
+      encode_word(view, scratch);
+      continue;
+    }
+    // No merge crosses the place before a ▁ that follows something else, so the parts can be looked up and merged alone.
+    size_t begin = 0;
+    for (size_t at = 0; at < view.size();) {
+      while (view.substr(at).starts_with(kSpaceMark)) at += kSpaceMark.size();
+      at = std::min(view.find(kSpaceMark, at), view.size());
+      encode_word(view.substr(begin, at - begin), scratch);
+      begin = at;
+    }
+  }
+}
+
+void TokenizerImpl::encode_word(std::string_view word, Scratch& scratch) const {
+  if (unigram_) {
+    scratch.pieces.clear();
+    unigram_->segment(word, scratch.pieces);
+    for (const auto& piece : scratch.pieces) {
+      if (piece.id >= 0) {
+        scratch.out.push_back(piece.id);
+        scratch.unknown_last = false;
+      } else {
+        put_unknown(word.substr(piece.begin, piece.end - piece.begin), scratch);
+      }
+    }
+    return;
+  }
+  const TokenId token = by_bytes_.find(word);
+  if (token < 0) return encode_word_as_symbols(word, scratch);
+  auto& whole = whole_[static_cast<size_t>(token)];
+  if (spec_.ignore_merges || whole.load(std::memory_order_relaxed) == kIsToken) {
+    scratch.out.push_back(token);
+    scratch.unknown_last = false;
+    return;
+  }
+  const size_t before = scratch.out.size();
+  encode_word_as_symbols(word, scratch);
+  const bool is_token = scratch.out.size() == before + 1 && scratch.out.back() == token;
+  whole.store(is_token ? kIsToken : kIsNot, std::memory_order_relaxed);
+}
+
+void TokenizerImpl::encode_word_as_symbols(std::string_view word, Scratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  symbols.clear();
+  for (size_t at = 0; at < word.size();) {
+    Symbol symbol;
+    symbol.begin = static_cast<uint32_t>(at);
+    symbol.chars = 1;
+    if (spec_.kind == Kind::byte_bpe) {
+      symbol.bytes = 1;
+      symbol.id = byte_tokens_[static_cast<uint8_t>(word[at])];
+    } else {
+      symbol.bytes = decode_utf8(word, at).bytes;
+      symbol.id = by_bytes_.find(word.substr(at, symbol.bytes));
+    }
+    at += symbol.bytes;
+    symbols.push_back(symbol);
+  }
+  if (ranked_) {
+    merge_word(*ranked_, word, symbols);
+  } else {
+    merge_word(*scored_, word, symbols);
+  }
+  for (const Symbol& symbol : symbols) {
+    if (symbol.id >= 0) {
+      scratch.out.push_back(symbol.id);
+      scratch.unknown_last = false;
+    } else {
+      put_unknown(word.substr(symbol.begin, symbol.bytes), scratch);
+    }
+  }
+}
+
+void TokenizerImpl::put_unknown(std::string_view text, Scratch& scratch) const {
+  if (spec_.byte_fallback) {
+    const bool covered = std::all_of(text.begin(), text.end(),
+                                     [&](char c) { return byte_tokens_[static_cast<uint8_t>(c)] >= 0; });
+    if (covered) {
+      for (const char c : text) scratch.out.push_back(byte_tokens_[static_cast<uint8_t>(c)]);
+      scratch.unknown_last = false;
+      return;
+    }
+  }
+  if (!spec_.unk) return;  // as Hugging Face tokenizers: what no token can stand for is left out
+  if (!(spec_.fuse_unknown && scratch.unknown_last)) scratch.out.push_back(*spec_.unk);
+  scratch.unknown_last = true;
+}
+
+std::string TokenizerImpl::piece(TokenId token, bool special) const {
+  if (token < 0 || token >= vocabulary()) return {};
+  const auto id = static_cast<size_t>(token);
+  if (special_[id] != 0 && !special) return {};
+  const std::string_view bytes = bytes_[id];
+  if (spec_.kind == Kind::byte_bpe) return std::string(bytes);
+  std::string out;
+  for (size_t at = 0; at < bytes.size();) {
+    if (bytes.substr(at).starts_with(kSpaceMark)) {
+      out += ' ';
+      at += kSpaceMark.size();
+    } else {
+      out += bytes[at++];
+    }
+  }
+  return out;
+}
+
+std::string TokenizerImpl::decode(const std::vector<TokenId>& tokens, bool special) const {
+  std::string out;
+  bool first = spec_.decode_strips_space;
+  for (const TokenId token : tokens) {
+    std::string text = piece(token, special);
+    if (first && !text.empty()) {
+      if (text[0] == ' ') text.erase(0, 1);
+      first = false;
+    }
+    out += text;
+  }
+  return out;
+}
+
+std::string_view TokenizerImpl::token_text(TokenId token) const {
+  if (token < 0 || token >= vocabulary()) return {};
+  return spec_.tokens[static_cast<size_t>(token)];
+}
+
+std::optional<TokenId> TokenizerImpl::find(std::string_view token_text) const {
+  const auto added = std::lower_bound(by_text_.begin(), by_text_.end(), std::pair(token_text, TokenId{-1}));
+  if (added != by_text_.end() && added->first == token_text) return added->second;
+  std::optional<std::string> bytes;
+  if (spec_.kind == Kind::byte_bpe) {
+    bytes = from_stand_ins(token_text);
+    if (!bytes) return std::nullopt;
+  }
+  const TokenId token = by_bytes_.find(bytes ? std::string_view(*bytes) : token_text);
+  if (token >= 0) return token;
+  if (const int byte = byte_of_fallback_token(token_text); byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] >= 0) {
+    return byte_tokens_[static_cast<size_t>(byte)];
+  }
+  return std::nullopt;
+}
+
+bool TokenizerImpl::is_special(TokenId token) const {
+  return token >= 0 && token < vocabulary() && special_[static_cast<size_t>(token)] != 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> make_tokenizer(TokenizerSpec spec) { return TokenizerImpl::build(std::move(spec)); }
+
+}  // namespace quintet

@@ -1,0 +1,103 @@
+// Hash table (open addressing, linear probing) and sorted prefix search over a vocabulary's strings.
+#include "text/tokenizer_vocab.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace quintet {
+
+void StringArena::reserve(size_t strings, size_t bytes) {
+  offsets_.reserve(strings + 1);
+  bytes_.reserve(bytes);
+}
+
+void StringArena::add(std::string_view text) {
+  QUINTET_CHECK(bytes_.size() + text.size() <= UINT32_MAX, "a vocabulary of more than 4 GiB");
+  bytes_ += text;
+  offsets_.push_back(static_cast<uint32_t>(bytes_.size()));
+}
+
+uint64_t hash_bytes(std::string_view text) {
+  // Multiply and fold, eight bytes at a time (the constants are the fractions of pi and of the golden ratio).
+  uint64_t hash = 0x243F6A8885A308D3 ^ text.size();
+  const char* data = text.data();
+  size_t left = text.size();
+  const auto mix = [&](uint64_t word) {
+    const auto product = static_cast<unsigned __int128>(hash ^ word) * 0x9E3779B97F4A7C15;
+    hash = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  };
+  for (; left >= 8; data += 8, left -= 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, data, 8);
+    mix(word);
+  }
+  if (left > 0) {
+    uint64_t word = 0;
+    std::memcpy(&word, data, left);
+    mix(word);
+  }
+  return hash;
+}
+
+void StringTable::reserve(size_t strings) {
+  const size_t slots = std::bit_ceil(std::max<size_t>(16, strings + strings / 2));
+  slots_.assign(slots, -1);
+  tags_.assign(slots, 0);
+}
+
+bool StringTable::insert(TokenId index) {
+  QUINTET_CHECK(used_ + 1 < slots_.size(), "the table is full");
+  const std::string_view text = arena_[static_cast<size_t>(index)];
+  const uint64_t hash = hash_bytes(text);
+  const auto tag = static_cast<uint8_t>(hash >> 56);
+  size_t slot = hash & (slots_.size() - 1);
+  for (; slots_[slot] >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
+    if (tags_[slot] == tag && arena_[static_cast<size_t>(slots_[slot])] == text) return false;
+  }
+  slots_[slot] = index;
+  tags_[slot] = tag;
+  ++used_;
+  return true;
+}
+
+TokenId StringTable::find(std::string_view text) const {
+  if (slots_.empty()) return -1;
+  const uint64_t hash = hash_bytes(text);
+  const auto tag = static_cast<uint8_t>(hash >> 56);
+  for (size_t slot = hash & (slots_.size() - 1); slots_[slot] >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
+    if (tags_[slot] == tag && arena_[static_cast<size_t>(slots_[slot])] == text) return slots_[slot];
+  }
+  return -1;
+}
+
+PrefixIndex::PrefixIndex(std::vector<std::pair<std::string_view, TokenId>> entries) : entries_(std::move(entries)) {
+  std::erase_if(entries_, [](const auto& entry) { return entry.first.empty(); });
+  std::stable_sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  size_t kept = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (kept > 0 && entries_[kept - 1].first == entries_[i].first) --kept;
+    entries_[kept++] = entries_[i];
+  }
+  entries_.resize(kept);
+  first_byte_.assign(257, 0);
+  for (const auto& entry : entries_) ++first_byte_[static_cast<uint8_t>(entry.first[0]) + 1U];
+  for (size_t byte = 0; byte < 256; ++byte) first_byte_[byte + 1] += first_byte_[byte];
+}
+
+void PrefixIndex::narrow(size_t depth, uint8_t byte, size_t& low, size_t& high) const {
+  // Every entry in [low, high) is longer than `depth` and equal before it, so the range is sorted by this byte.
+  const auto begin = entries_.begin();
+  const auto at = [depth](const auto& entry) { return static_cast<uint8_t>(entry.first[depth]); };
+  const auto first = std::partition_point(begin + static_cast<std::ptrdiff_t>(low), begin + static_cast<std::ptrdiff_t>(high),
+                                          [&](const auto& entry) { return at(entry) < byte; });
+  const auto last = std::partition_point(first, begin + static_cast<std::ptrdiff_t>(high),
+                                         [&](const auto& entry) { return at(entry) <= byte; });
+  low = static_cast<size_t>(first - begin);
+  high = static_cast<size_t>(last - begin);
+}
+
+}  // namespace quintet
