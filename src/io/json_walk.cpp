@@ -14,6 +14,31 @@ namespace {
 
 using Kind = JsonEvent::Kind;
 
+constexpr size_t kMaxStringBytes = size_t{4} << 20;
+constexpr size_t kMaxNumberBytes = 64;
+
+/// Refuses strings and numbers of absurd length before the parser sees them: it would copy a faulty one some ten times
+/// on the way to its message.
+Status check_token_lengths(std::string_view text, std::string_view origin) {
+  bool in_string = false;
+  size_t begin = 0;  // of the string, or of the run of other characters without a separator
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (i - begin > (in_string ? kMaxStringBytes : kMaxNumberBytes))
+      return bad_input(fmt::format("{}: byte {}: found a {} of more than {} bytes, allowed are shorter ones", origin, begin,
+                                   in_string ? "string" : "number or word", i - begin - 1));
+    if (in_string) {
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false, begin = i + 1;
+    } else if (c == '"') {
+      in_string = true, begin = i + 1;
+    } else if (c == ',' || c == ':' || c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '[' || c == ']' || c == '{' || c == '}') {
+      begin = i + 1;
+    }
+  }
+  return {};
+}
+
 /// Turns the parser's callbacks into events with paths. A callback that answers false ends the parse.
 class Walker final : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -103,6 +128,7 @@ std::string_view json_kind_name(Kind kind) {
 
 Status walk_json(std::string_view text, std::string_view origin, int max_depth,
                  const std::function<Status(const JsonEvent&)>& visit) {
+  TRY(check_token_lengths(text, origin));
   Walker walker(origin, max_depth, visit);
   const bool complete = nlohmann::json::sax_parse(text.begin(), text.end(), &walker);
   if (walker.error) return std::move(*walker.error);
