@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/flags.h"
+#include "server/prompt.h"
 
 namespace quintet {
 namespace {
@@ -16,6 +17,11 @@ std::string token_text_of(const Tokenizer& tokenizer, const std::optional<TokenI
 }
 
 }  // namespace
+
+Status check_template(const Model& model) {
+  if (model.chat_template) return {};
+  return bad_input(fmt::format("{}: found no chat template in the model, give one with --chat-template FILE", model.path));
+}
 
 Result<Json> parse_messages(std::string_view text, std::string_view origin, Json* tools) {
   Json parsed = Json::parse(text, nullptr, false);
@@ -37,8 +43,7 @@ Result<Json> parse_messages(std::string_view text, std::string_view origin, Json
 }
 
 Result<std::string> render_conversation(const Model& model, const Json& messages, const RenderOptions& options) {
-  if (!model.chat_template)
-    return bad_input(fmt::format("{}: found no chat template in the model, give one with --chat-template FILE", model.path));
+  TRY(check_template(model));
   using namespace std::chrono;
   TemplateInput input;
   input.messages_json = messages.dump();
@@ -50,12 +55,9 @@ Result<std::string> render_conversation(const Model& model, const Json& messages
   return model.chat_template->render(input);
 }
 
-Result<std::vector<TokenId>> encode_conversation(const Model& model, const Json& messages, const RenderOptions& options) {
-  TRY_ASSIGN(const std::string text, render_conversation(model, messages, options));
-  const std::string bos = token_text_of(*model.tokenizer, model.tokenizer->spec().bos);
-  // Many templates write the BOS token themselves: never two.
-  const bool has_bos = !bos.empty() && text.starts_with(bos);
-  return model.tokenizer->encode(text, {.add_bos = !has_bos, .parse_special = true});
+Result<std::vector<TokenId>> encode_conversation(const Model& model, const Json& messages) {
+  TRY(check_template(model));
+  return PromptBuilder(model).conversation({.messages_json = messages.dump()});
 }
 
 Result<Json> json_text(std::string_view text, std::string_view what) {

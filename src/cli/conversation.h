@@ -21,13 +21,15 @@ struct RenderOptions {
   bool add_generation_prompt = true;
 };
 
-/// The prompt's text. bad_input where the model has no template.
-Result<std::string> render_conversation(const Model& model, const nlohmann::ordered_json& messages,
-                                        const RenderOptions& options = {});
+/// bad_input where the model has no template.
+Status check_template(const Model& model);
 
-/// The prompt's ids: render_conversation(), then the tokenizer, with one BOS where the model wants one.
-Result<std::vector<TokenId>> encode_conversation(const Model& model, const nlohmann::ordered_json& messages,
-                                                 const RenderOptions& options = {});
+/// The prompt's text, for people. bad_input where the model has no template.
+Result<std::string> render_conversation(const Model& model, const nlohmann::ordered_json& messages,
+                                        const RenderOptions& options);
+
+/// The prompt's ids, exactly those that the server makes of these messages.
+Result<std::vector<TokenId>> encode_conversation(const Model& model, const nlohmann::ordered_json& messages);
 
 /// A text as JSON; bad_input that names `what` and the byte where it is not UTF-8.
 Result<nlohmann::ordered_json> json_text(std::string_view text, std::string_view what);

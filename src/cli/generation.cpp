@@ -18,7 +18,6 @@ double per_second(int32_t tokens, int64_t duration_us) {
 
 Result<Generation> generate(const GenerateArgs& args) {
   const RequestId id = args.request.id;
-  const std::vector<TokenId>& stop_ids = args.request.stop_ids;
   TRY(args.engine.submit(args.request));
   Generation done;
   Detokenizer detokenizer(args.tokenizer);
@@ -38,9 +37,7 @@ Result<Generation> generate(const GenerateArgs& args) {
     }
     for (const TokenEvent& event : args.engine.poll(kPoll_us)) {
       if (event.id != id) continue;
-      const bool ends_it = event.finish == FinishReason::stop &&
-                           std::find(stop_ids.begin(), stop_ids.end(), event.token) != stop_ids.end();
-      if (event.token >= 0 && !ends_it) {
+      if (event.token >= 0) {
         done.tokens.push_back(event.token);
         deliver(detokenizer.push(event.token));
       }
@@ -50,6 +47,7 @@ Result<Generation> generate(const GenerateArgs& args) {
       done.usage = event.usage;
       if (event.finish == FinishReason::error) return internal_error(event.message);
       TRY(output_status);
+      if (event.finish == FinishReason::cancelled && !cancelled) return internal_error(event.message);
       return done;
     }
   }

@@ -25,6 +25,12 @@ Result<Session> open_session(const std::string& model_path, const CommonOptions&
   return session;
 }
 
+Status check_context(int64_t context_tokens, const Model& model) {
+  if (context_tokens <= model.config.context) return {};
+  return bad_input(fmt::format("--context: found {}, allowed are at most {} (what {} was made for)", context_tokens,
+                               model.config.context, model.path));
+}
+
 Status Session::start(const EngineOptions& options) {
   TRY_ASSIGN(engine, start_engine(*backend, *model, options));
   return {};

@@ -21,6 +21,9 @@ struct Session {
   Status start(const EngineOptions& options);
 };
 
+/// bad_input where --context asks for more than the model was made for.
+Status check_context(int64_t context_tokens, const Model& model);
+
 Result<Session> open_session(const std::string& model_path, const CommonOptions& common, LoadOptions options);
 
 }  // namespace quintet

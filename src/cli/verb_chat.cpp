@@ -46,7 +46,7 @@ class ChatVerb : public Verb {
     declare_model(app, model_path_);
     app.add_option("--system", system_, "System prompt, kept whatever else is dropped")->type_name("TEXT");
     integer_flag(app, "-n,--tokens", tokens_, "Most tokens of an answer (default: until the context is full)", 1, INT32_MAX);
-    integer_flag(app, "--context", context_, "Tokens of the whole conversation (default: the model's, at most 8192)", 1, INT32_MAX);
+    integer_flag(app, "--context", context_, "Tokens of the whole conversation (default: the model's, at most 8192)", 2, INT32_MAX);
     app.add_option("--overflow", overflow_, "When the context is full: say so, or drop the oldest turns (default error)")
         ->type_name("error|drop-turns")
         ->transform(CLI::Validator([](std::string& text) {
@@ -60,10 +60,10 @@ class ChatVerb : public Verb {
   VerbOutcome run(const CommonOptions& common) override {
     if (!system_.empty()) TRY(json_text(system_, "--system"));
     TRY_ASSIGN(session_, open_session(model_path_, common, text_.load_options()));
-    if (!session_.model->chat_template)
-      return bad_input(fmt::format("{}: found no chat template in the model, give one with --chat-template FILE", model_path_));
-    const int64_t context = std::min<int64_t>(context_ > 0 ? context_ : kDefaultContext_tokens, session_.model->config.context);
-    TRY(session_.start({.context = static_cast<int32_t>(context), .sequences = 1, .kv_tokens = context}));
+    TRY(check_template(*session_.model));
+    TRY(check_context(context_, *session_.model));
+    const int64_t context = context_ > 0 ? context_ : std::min<int64_t>(kDefaultContext_tokens, session_.model->config.context);
+    TRY(session_.start({.context = static_cast<int32_t>(context), .sequences = 1, .kv_tokens = context, .unread_events = static_cast<int32_t>(context)}));
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
     Interrupts interrupts(/*kill_after=*/3);
     return talk(interrupts);

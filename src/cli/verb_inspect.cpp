@@ -8,6 +8,7 @@
 #include "cli/quant_scheme.h"
 #include "cli/terminal.h"
 #include "io/model_files.h"
+#include "plan/memory_plan.h"
 
 namespace quintet {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int32_t kBlock_tokens = 16;
+constexpr int32_t kUsualContext_tokens = 4096;
 
 /// Names a template by the marks that it writes around a turn.
 std::string_view template_family(std::string_view source) {
@@ -58,14 +60,14 @@ class InspectVerb : public Verb {
     TRY_ASSIGN(const ModelFiles files, ModelFiles::open(model_path_));
     TRY_ASSIGN(const auto model, load_text(model_path_, text_.load_options()));
     TRY_ASSIGN(const auto backend, make_backend(common.backend));
-    const Json report = describe(files, *model, *backend);
+    TRY_ASSIGN(const Json report, describe(files, *model, *backend));
     Output output;
     // Names in a model file may be any bytes.
     return output.print(json_ ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : table(report));
   }
 
  private:
-  Json describe(const ModelFiles& files, const Model& model, const Backend& backend) const {
+  Result<Json> describe(const ModelFiles& files, const Model& model, const Backend& backend) const {
     const ModelConfig& config = model.config;
     const auto shares = format_shares(files.tensors());
     uint64_t parameters = 0, weight_bytes = 0;
@@ -92,7 +94,9 @@ class InspectVerb : public Verb {
     }
     report["tokenizer"] = describe_tokenizer(*model.tokenizer);
     report["chat_template"] = describe_template(model);
-    if (config.layers > 0) report["memory"] = describe_memory(config, backend, weight_bytes);
+    if (config.layers > 0) {
+      TRY_ASSIGN(report["memory"], describe_memory(config, backend, weight_bytes));
+    }
     if (tensors_) report["tensors"] = list_tensors(files);
     return report;
   }
@@ -122,17 +126,30 @@ class InspectVerb : public Verb {
     return {{"family", template_family(source)}, {"bytes", source.size()}, {"tools", source.find("tools") != std::string::npos}};
   }
 
-  static Json describe_memory(const ModelConfig& config, const Backend& backend, uint64_t weight_bytes) {
-    const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, kBlock_tokens);
-    const uint64_t token_bytes = static_cast<uint64_t>(page.bytes) / kBlock_tokens;
+  static Result<Json> describe_memory(const ModelConfig& config, const Backend& backend, uint64_t weight_bytes) {
     const BackendInfo info = backend.info();
-    const auto with_context = [&](int64_t tokens) { return weight_bytes + token_bytes * static_cast<uint64_t>(tokens); };
-    return {{"device", info.name},
-            {"device_bytes", info.total_bytes},
-            {"free_bytes", info.free_bytes},
-            {"kv_bytes_per_token", token_bytes},
-            {"bytes_at_4096_tokens", with_context(std::min(4096, config.context))},
-            {"bytes_at_full_context", with_context(config.context)}};
+    const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, kBlock_tokens);
+    Json memory = {{"device", info.name},
+                   {"device_bytes", info.total_bytes},
+                   {"free_bytes", info.free_bytes},
+                   {"kv_bytes_per_token", static_cast<uint64_t>(page.bytes) / kBlock_tokens},
+                   {"needs", Json::array()}};
+    std::vector<int32_t> contexts = {std::min(kUsualContext_tokens, config.context)};
+    if (config.context > contexts[0]) contexts.push_back(config.context);
+    for (const int32_t context : contexts) {
+      TRY_ASSIGN(const MemoryPlan plan, plan_memory({.config = config,
+                                                     .activation = info.activation,
+                                                     .page = page,
+                                                     .weights_bytes = weight_bytes,
+                                                     .context = context,
+                                                     .kv_tokens = context}));
+      memory["needs"].push_back({{"context", context},
+                                 {"weights_bytes", plan.weights_bytes},
+                                 {"workspace_bytes", plan.workspace_bytes},
+                                 {"kv_bytes", plan.kv_bytes},
+                                 {"bytes", plan.weights_bytes + plan.workspace_bytes + plan.kv_bytes}});
+    }
+    return memory;
   }
 
   static Json list_tensors(const ModelFiles& files) {
@@ -177,10 +194,12 @@ class InspectVerb : public Verb {
                                                                chat["tools"].get<bool>() ? ", takes tools" : ""));
     if (report.contains("memory")) {
       const Json& memory = report["memory"];
-      row("memory", fmt::format("{} a token of context on {}", format_bytes(number(memory["kv_bytes_per_token"])), text(memory["device"])));
-      row("", fmt::format("{} with 4096 tokens, {} with the full context ({} free of {})", format_bytes(number(memory["bytes_at_4096_tokens"])),
-                          format_bytes(number(memory["bytes_at_full_context"])), format_bytes(number(memory["free_bytes"])),
-                          format_bytes(number(memory["device_bytes"]))));
+      row("memory", fmt::format("{} a token of context on {}, {} free of {}", format_bytes(number(memory["kv_bytes_per_token"])),
+                                text(memory["device"]), format_bytes(number(memory["free_bytes"])), format_bytes(number(memory["device_bytes"]))));
+      for (const Json& need : memory["needs"])
+        row("", fmt::format("{} for {} tokens (weights {}, workspace {}, KV {})", format_bytes(number(need["bytes"])), number(need["context"]),
+                            format_bytes(number(need["weights_bytes"])), format_bytes(number(need["workspace_bytes"])),
+                            format_bytes(number(need["kv_bytes"]))));
     }
     if (tensors_)
       for (const Json& tensor : report["tensors"])

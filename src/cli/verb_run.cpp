@@ -36,7 +36,7 @@ class RunVerb : public Verb {
     app.add_flag("--json", json_, "Print one JSON object at the end instead of streaming text");
     app.add_option("--dump-logits", logits_path_, "Write the prompt's logits, float32 [tokens, vocabulary]")
         ->type_name("FILE.npy");
-    integer_flag(app, "--context", context_, "Tokens of prompt and answer together (default: what they need, up to the model's)", 1, INT32_MAX);
+    integer_flag(app, "--context", context_, "Tokens of prompt and answer together (default: what they need, up to the model's)", 2, INT32_MAX);
     text_.declare(app);
     sampling_.declare(app);
   }
@@ -48,6 +48,7 @@ class RunVerb : public Verb {
     TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options()));
     const Model& model = *session.model;
     TRY_ASSIGN(const std::vector<TokenId> ids, encode(model, std::move(prompt)));
+    TRY(check_context(context_, model));
     const Interrupts interrupts;
     const int32_t context = context_for(model, static_cast<int64_t>(ids.size()));
     if (static_cast<int64_t>(ids.size()) > context || (tokens_ != 0 && static_cast<int64_t>(ids.size()) == context))
@@ -62,7 +63,7 @@ class RunVerb : public Verb {
     answer.finish = FinishReason::length;
     answer.usage.prompt_tokens = static_cast<int32_t>(ids.size());
     if (tokens_ != 0) {
-      TRY(session.start({.context = context, .sequences = 1, .kv_tokens = context}));
+      TRY(session.start({.context = context, .sequences = 1, .kv_tokens = context, .unread_events = context}));
       TRY_ASSIGN(answer, generate_answer(session, ids, interrupts));
     }
     TRY(report(answer, context));

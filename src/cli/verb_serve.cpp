@@ -30,10 +30,10 @@ class ServeVerb : public Verb {
     app.add_option("--model-name", server_.model_alias, "The id that clients name (default: the file's name)")->type_name("ID");
     app.add_option("--api-key-file", api_key_path_, "Ask for the key in this file: \"Authorization: Bearer KEY\"")->type_name("FILE");
     app.add_option("--cors-origin", server_.cors_origin, "Let pages of this origin call ('*': any)")->type_name("ORIGIN");
-    integer_flag(app, "--context", context_, "Tokens of one request, prompt and answer (default: the model's, as memory allows)", 1, INT32_MAX);
-    integer_flag(app, "--sequences", sequences_, "Requests that run at once (default 16)", 1, 4096);
-    integer_flag(app, "--waiting", waiting_, "Requests that may wait; more are answered 503 (default 256)", 0, 1 << 20);
-    integer_flag(app, "--kv-tokens", kv_tokens_, "Room of the KV cache over all requests (default: as memory allows)", 1, INT64_MAX);
+    integer_flag(app, "--context", context_, "Tokens of one request, prompt and answer (default: the model's, as memory allows)", 2, INT32_MAX);
+    integer_flag(app, "--sequences", sequences_, "Requests that run at once (default 16)", 1, 1024);
+    integer_flag(app, "--waiting", waiting_, "Requests that may wait; more are answered 503 (default 256)", 1, 1 << 20);
+    integer_flag(app, "--kv-tokens", kv_tokens_, "Room of the KV cache over all requests (default: as memory allows)", 2, INT32_MAX);
     integer_flag(app, "--grace", grace_s_, "Seconds that running answers have at the end (default 10)", 0, 3600);
     text_.declare(app);
   }
@@ -45,6 +45,7 @@ class ServeVerb : public Verb {
       if (server_.api_key.empty()) return bad_input(fmt::format("{}: found no key, allowed is one line of text", api_key_path_));
     }
     TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options()));
+    TRY(check_context(context_, *session.model));
     TRY(session.start({.context = static_cast<int32_t>(context_),
                        .sequences = static_cast<int32_t>(sequences_),
                        .waiting = static_cast<int32_t>(waiting_),
