@@ -57,7 +57,7 @@ std::optional<std::string> foreign_file_kind(std::string_view path, std::span<co
 
 Status refuse_foreign_folder(const std::string& folder, const std::vector<std::string>& names) {
   const auto refuse = [&](std::string_view kind, std::string_view witness) {
-    return bad_input(fmt::format("{}: found {} ({}), allowed is {}", folder, kind, witness, kReadable));
+    return bad_input(fmt::format("{}: found {} ({}), allowed is {}", folder, kind, printable(witness), kReadable));
   };
   for (const auto& name : names)
     if (extension(name) == ".safetensors") return {};
