@@ -33,7 +33,7 @@ Status LocalEngine::submit(Request request) {
   TRY(check_request(request, limits(), options_.vocabulary));
   {
     std::lock_guard lock(mutex_);
-    if (!lost_.empty()) return internal_error("the engine has stopped: " + lost_);
+    if (!lost_.empty()) return internal_error(fmt::format("the engine has stopped: {}", lost_));
     const size_t allowed = static_cast<size_t>(limits().waiting) + static_cast<size_t>(limits().sequences);
     if (open_.size() >= allowed)
       return no_room(fmt::format("the queue is full: {} requests run or wait, allowed are {}", open_.size(), allowed));

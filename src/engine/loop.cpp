@@ -166,7 +166,6 @@ void Loop::preempt(Sequence& sequence) {
   sequence.blocks.clear();
   sequence.computed_tokens = 0;
   sequence.published_blocks = 0;
-  sequence.hits_version = ~0ull;
   std::erase(running_, &sequence);
   insert_by_priority(waiting_, &sequence);
   ++preemptions_;

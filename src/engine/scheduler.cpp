@@ -20,6 +20,9 @@ struct Pass {
   int64_t available_blocks;
   int32_t prompt_budget;   ///< prompt tokens left in this step
   size_t victims_from;     ///< running sequences from here on are preempted
+  /// A newcomer of this plan shares blocks that run already: preempting their holder would not make them available, so
+  /// nobody is preempted until the next step.
+  bool newcomer_shares = false;
 
   int64_t blocks_for(int32_t tokens) const { return (int64_t{tokens} + limits.block_tokens - 1) / limits.block_tokens; }
   int32_t running() const { return static_cast<int32_t>(victims_from + plan.admit.size()); }
@@ -43,7 +46,7 @@ struct Pass {
     if (tokens <= 0) return;
     // Whoever comes later gives way, the last first.
     while (blocks_for(state.computed_tokens + tokens) - state.held_blocks > available_blocks &&
-           victims_from > index + 1)
+           victims_from > index + 1 && !newcomer_shares)
       preempt_last();
     // With nobody left to give way, as much of the chunk as there is room for.
     const int64_t room = (state.held_blocks + available_blocks) * limits.block_tokens - state.computed_tokens;
@@ -78,6 +81,7 @@ struct Pass {
       return need + (running() > 0 ? running() + 1 : 0) <= available_blocks;
     };
     if (!has_room()) {
+      if (newcomer_shares) return false;
       // Nobody is thrown out unless that is enough.
       int64_t gain = 0, places = 0;
       for (size_t i = victims_from; i-- > 0 && input.running[i].cls == RequestClass::batch &&
@@ -94,6 +98,7 @@ struct Pass {
     const int32_t tokens = std::min(state.known_tokens - state.computed_tokens, prompt_budget);
     available_blocks -= blocks_for(state.computed_tokens + tokens) - hit_blocks +
                         (plan.preempt.empty() ? state.idle_hit_blocks : hit_blocks);
+    newcomer_shares |= state.idle_hit_blocks < hit_blocks;
     prompt_budget -= tokens;
     plan.admit.push_back(static_cast<uint32_t>(index));
     add_item(static_cast<uint32_t>(input.running.size() + index), state, tokens);

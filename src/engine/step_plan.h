@@ -12,6 +12,8 @@ struct PlanItem {
   int32_t first = 0;      ///< position of the first token
   int32_t tokens = 0;
   bool sample = false;    ///< the chunk reaches the end of what is known: its last row's logits become a token
+
+  bool operator==(const PlanItem&) const = default;
 };
 
 /// Applied in this order: preempt, admit, then blocks for the items. An item's blocks are certain to be there.
