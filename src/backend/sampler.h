@@ -39,6 +39,7 @@ uint32_t sample_noise(uint64_t seed, int64_t position, TokenId token);
 class RowSampler {
  public:
   explicit RowSampler(int32_t vocabulary);
+  int32_t vocabulary() const { return static_cast<int32_t>(count_.size()); }
 
   /// Samples logit row `row` of `step` from `logits` [vocabulary], which it changes. `alternatives` is null or
   /// [kAlternatives]: entries beyond step.sample[row].logprobs get token -1. A NaN or +Inf logit, or no token that is

@@ -1,0 +1,347 @@
+// Operations over rows: look-up, norms, gates, sampling, and how products are cut into tiles for the threads.
+#include "backend/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace quintet::cpu {
+namespace {
+
+/// Rows that pass through a weight together: their packed activations then stay in the caches.
+constexpr int64_t kRowsAtOnce = 512;
+
+/// Up to so many rows, each thread packs the activations for itself: cheaper than to wait for each other.
+constexpr int64_t kOwnRows = 2;
+
+void check_f32(const ConstMatrixView& view) {
+  QUINTET_CHECK(view.type == DType::f32, "activations of type {}; the cpu backend takes f32", dtype_name(view.type));
+}
+
+template <class T>
+void grow(std::vector<T>& v, size_t size) {
+  if (v.size() < size) v.resize(size);
+}
+
+const float* vector_of(const Weight* weight, int64_t size) {
+  if (!weight || weight->empty()) return nullptr;
+  const CpuWeight& vector = unwrap(*weight);
+  QUINTET_CHECK(static_cast<int64_t>(vector.vector.size()) == size, "a vector of {}, not {}", vector.vector.size(), size);
+  return vector.vector.data();
+}
+
+}  // namespace
+
+const CpuWeight& unwrap(const Weight& weight) {
+  QUINTET_CHECK(weight.packed);
+  return static_cast<const CpuWeight&>(*weight.packed);
+}
+
+void CpuOps::reserve(const StepLimits& limits) {
+  while (static_cast<int>(scratch_.size()) < pool_.threads()) scratch_.push_back(std::make_unique<ThreadScratch>());
+  const auto rows = static_cast<size_t>(std::min<int64_t>(std::max(limits.rows, 1), kRowsAtOnce));
+  const auto k = static_cast<size_t>(limits.max_k);
+  groups_.reserve(rows);
+  for (auto& scratch : scratch_) {
+    grow(scratch->acc, 2 * rows * kTileRows);
+    grow(scratch->work, 2 * k);
+    if (limits.vocabulary > 0 && !scratch->sampler) scratch->sampler = std::make_unique<RowSampler>(limits.vocabulary);
+  }
+  grow(packed_.pairs, rows * k / 2);
+  grow(packed_.scale, rows * k / kBlock);
+  grow(packed_.sum, rows * k / kBlock);
+}
+
+// --- products ------------------------------------------------------------------------------------------------------
+
+void CpuOps::size_packed(Packed& packed, const CpuWeight& weight, int64_t rows, bool& integer, bool& floats, bool& sum16) {
+  integer = floats = sum16 = false;
+  for (const Segment& segment : weight.segments) {
+    const LayoutInfo info = layout_info(segment.layout);
+    integer |= info.integer;
+    floats |= !info.integer;
+    sum16 |= info.integer && info.minimum && info.scale_every == 16;
+  }
+  const auto elements = static_cast<size_t>(rows * weight.k);
+  if (integer) {
+    grow(packed.pairs, elements / 2);
+    grow(packed.scale, elements / kBlock);
+    grow(packed.sum, elements / kBlock);
+  }
+  if (sum16) grow(packed.sum16, elements / 16);
+  if (floats) grow(packed.values, elements);
+}
+
+void CpuOps::pack_rows(const Product& p, int64_t row_begin, std::span<const Group> groups, Packed& packed, int64_t begin,
+                       int64_t end, ThreadScratch& scratch) {
+  const int64_t k = p.weight->k;
+  bool integer = false, floats = false, sum16 = false;
+  for (const Segment& segment : p.weight->segments) {
+    const LayoutInfo info = layout_info(segment.layout);
+    integer |= info.integer;
+    floats |= !info.integer;
+    sum16 |= info.integer && info.minimum && info.scale_every == 16;
+  }
+  const float* norm = vector_of(p.norm.weight, k);
+  for (const Group& group : groups)
+    for (int64_t row = std::max<int64_t>(begin, group.begin); row < std::min<int64_t>(end, group.begin + group.rows); ++row) {
+      const int64_t source = p.row_index ? p.row_index[row_begin + row] : row_begin + row;
+      kernels_.pack_row({.x = p.x.row<float>(source),
+                         .k = k,
+                         .norm = norm,
+                         .eps = p.norm.eps,
+                         .in_perm = p.in_perm,
+                         .index = static_cast<int>(row - group.begin),
+                         .rows = group.rows,
+                         .work = scratch.work.data(),
+                         .pairs = integer ? packed.pairs.data() + group.begin * k / 2 : nullptr,
+                         .scale = packed.scale.data() + group.begin * k / kBlock,
+                         .sum = packed.sum.data() + group.begin * k / kBlock,
+                         .sum16 = sum16 ? packed.sum16.data() + group.begin * k / 16 : nullptr,
+                         .values = floats ? packed.values.data() + group.begin * k : nullptr});
+    }
+}
+
+void CpuOps::tile_product(const Segment& segment, int64_t tile, int64_t k, std::span<const Group> groups, int64_t rows,
+                          const Packed& packed, float* acc, ThreadScratch& scratch) {
+  std::memset(acc, 0, static_cast<size_t>(rows) * kTileRows * sizeof(float));
+  const LayoutInfo info = layout_info(segment.layout);
+  const uint8_t* data = segment.data + tile * tile_bytes(segment.layout, k);
+  const auto run = [&](const Panel* panel, int first, int count) {
+    for (const Group& group : groups) {
+      const int64_t at = group.begin;
+      kernels_.product({.layout = segment.layout,
+                        .tile = data,
+                        .panel = panel,
+                        .first = first,
+                        .count = count,
+                        .x = {.rows = group.rows,
+                              .pairs = packed.pairs.data() + at * k / 2,
+                              .scale = packed.scale.data() + at * k / kBlock,
+                              .sum = packed.sum.data() + at * k / kBlock,
+                              .sum16 = packed.sum16.data() + at * k / 16,
+                              .values = packed.values.data() + at * k},
+                        .acc = acc + at * kTileRows});
+    }
+  };
+  if (!info.integer) return run(nullptr, 0, static_cast<int>(k));
+  const auto blocks = static_cast<int>(k / kBlock);
+  if (rows <= kernels_.direct_rows) return run(nullptr, 0, blocks);
+  for (int first = 0; first < blocks; first += kPanelBlocks) {
+    const int count = std::min(kPanelBlocks, blocks - first);
+    kernels_.unpack_panel(segment.layout, data, first, count, &scratch.panel);
+    run(&scratch.panel, first, count);
+  }
+}
+
+void CpuOps::write_tile(const Product& p, int64_t row_begin, int64_t rows, const Segment& segment, int64_t tile,
+                        const float* acc) {
+  const int64_t column = segment.first_row + tile * kTileRows;
+  const auto count = std::min<int64_t>(kTileRows, segment.n - tile * kTileRows);
+  const float* bias = p.bias ? p.bias + column : nullptr;
+  for (int64_t row = 0; row < rows; ++row, acc += kTileRows) {
+    float* out = p.out.row<float>(row_begin + row) + column;
+    if (p.output == Output::add) {
+      if (bias) for (int64_t i = 0; i < count; ++i) out[i] += acc[i] + bias[i];
+      else for (int64_t i = 0; i < count; ++i) out[i] += acc[i];
+    } else {
+      if (bias) for (int64_t i = 0; i < count; ++i) out[i] = acc[i] + bias[i];
+      else for (int64_t i = 0; i < count; ++i) out[i] = acc[i];
+    }
+  }
+}
+
+void CpuOps::product(const Product& p) {
+  check_f32(p.x);
+  check_f32(p.out);
+  QUINTET_CHECK(!p.weight->segments.empty(), "a weight that was not prepared for products");
+  QUINTET_CHECK(p.x.cols == p.weight->k, "{} inputs for a weight of {}", p.x.cols, p.weight->k);
+  if (scratch_.empty()) reserve({});
+  for (int64_t begin = 0; begin < p.rows; begin += kRowsAtOnce)
+    product_rows(p, begin, std::min(kRowsAtOnce, p.rows - begin));
+}
+
+void CpuOps::product_rows(const Product& p, int64_t row_begin, int64_t rows) {
+  const CpuWeight& weight = *p.weight;
+  const int64_t k = weight.k;
+  groups_.clear();
+  for (int begin = 0; begin < rows;) {
+    const int* size = kernels_.group_sizes;
+    while (*size > rows - begin) ++size;
+    groups_.push_back({begin, *size});
+    begin += *size;
+  }
+  const bool own = rows <= kOwnRows;
+  bool integer, floats, sum16;
+  if (!own) size_packed(packed_, weight, rows, integer, floats, sum16);
+  int64_t tiles = 0;
+  for (const Segment& segment : weight.segments) tiles += segment.tiles;
+  if (p.output == Output::gate) tiles = weight.segments[0].tiles;
+
+  pool_.run([&](int thread) {
+    ThreadScratch& scratch = *scratch_[static_cast<size_t>(thread)];
+    grow(scratch.acc, static_cast<size_t>(2 * rows * kTileRows));
+    grow(scratch.work, static_cast<size_t>(2 * k));
+    Packed& packed = own ? scratch.packed : packed_;
+    if (own) {
+      bool a, b, c;
+      size_packed(packed, weight, rows, a, b, c);
+      pack_rows(p, row_begin, groups_, packed, 0, rows, scratch);
+    } else {
+      const Range mine = part_of(rows, thread, pool_.threads());
+      pack_rows(p, row_begin, groups_, packed, mine.begin, mine.end, scratch);
+      pool_.barrier();
+    }
+    float* acc = scratch.acc.data();
+    const Range range = part_of(tiles, thread, pool_.threads());
+    if (p.output == Output::gate) {
+      const Segment& gate = weight.segments[0];
+      const Segment& up = weight.segments[1];
+      float* up_acc = acc + rows * kTileRows;
+      for (int64_t tile = range.begin; tile < range.end; ++tile) {
+        tile_product(gate, tile, k, groups_, rows, packed, acc, scratch);
+        tile_product(up, tile, k, groups_, rows, packed, up_acc, scratch);
+        kernels_.gate(p.gate, acc, up_acc, rows * kTileRows, acc);
+        write_tile(p, row_begin, rows, gate, tile, acc);
+      }
+    } else {
+      int64_t before = 0;
+      for (const Segment& segment : weight.segments) {
+        const int64_t begin = std::max(range.begin, before), end = std::min(range.end, before + segment.tiles);
+        for (int64_t tile = begin - before; tile < end - before; ++tile) {
+          tile_product(segment, tile, k, groups_, rows, packed, acc, scratch);
+          write_tile(p, row_begin, rows, segment, tile, acc);
+        }
+        before += segment.tiles;
+      }
+    }
+    if (!p.post_norm.weight) return;
+    pool_.barrier();
+    const float* norm = vector_of(p.post_norm.weight, p.out.cols);
+    const Range mine = part_of(rows, thread, pool_.threads());
+    for (int64_t row = row_begin + mine.begin; row < row_begin + mine.end; ++row) {
+      float* values = p.out.row<float>(row);
+      kernels_.norm_row(values, p.out.cols, norm, p.post_norm.eps, values);
+      kernels_.add(values, p.out.cols, p.residual.row<float>(row));
+    }
+  });
+}
+
+void CpuOps::linear(const LinearArgs& args) {
+  const CpuWeight& weight = unwrap(*args.w);
+  product({.x = args.x, .rows = args.x.rows, .norm = args.norm, .in_perm = args.in_perm, .weight = &weight,
+           .bias = vector_of(args.bias, args.out.cols), .output = args.add_to_out ? Output::add : Output::store,
+           .out = args.out});
+}
+
+void CpuOps::attn_in(const StepView&, const AttnInArgs& args) {
+  product({.x = args.x, .rows = args.x.rows, .norm = args.norm, .weight = &unwrap(*args.w),
+           .bias = vector_of(args.bias, args.qkv.cols), .out = args.qkv});
+}
+
+void CpuOps::attn_out(const StepView&, const ProjectArgs& args) {
+  const float* bias = vector_of(args.bias, args.residual.cols);
+  if (args.post_norm.weight)
+    product({.x = args.x, .rows = args.x.rows, .weight = &unwrap(*args.w), .bias = bias, .out = args.scratch,
+             .post_norm = args.post_norm, .residual = args.residual});
+  else
+    product({.x = args.x, .rows = args.x.rows, .weight = &unwrap(*args.w), .bias = bias, .output = Output::add,
+             .out = args.residual});
+}
+
+void CpuOps::mlp_in(const StepView& step, const MlpInArgs& args) {
+  const CpuWeight& weight = unwrap(*args.w);
+  if (weight.segments.size() != 2 || weight.segments[0].n != weight.segments[1].n) return Ops::mlp_in(step, args);
+  product({.x = args.x, .rows = args.x.rows, .norm = args.norm, .weight = &weight, .output = Output::gate,
+           .gate = args.activation == Activation::silu ? GateKind::silu : GateKind::gelu_tanh, .out = args.out});
+}
+
+void CpuOps::head(const StepView& step, const HeadArgs& args) {
+  product({.x = args.x, .rows = step.logit_rows, .row_index = step.logit_row, .norm = args.norm,
+           .weight = &unwrap(*args.w), .out = args.logits});
+}
+
+// --- rows ------------------------------------------------------------------------------------------------------------
+
+void CpuOps::embed(const StepView& step, const EmbedArgs& args) {
+  const CpuWeight& table = unwrap(*args.table);
+  check_f32(args.out);
+  pool_.run([&](int thread) {
+    const Range range = part_of(step.rows, thread, pool_.threads());
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      TokenId token = step.token[row];
+      if (token < 0) {
+        const int32_t from = step.prev ? step.prev[row] : -1;
+        const bool known = from >= 0 && static_cast<size_t>(from) < sampled_.size();
+        token = known ? sampled_[static_cast<size_t>(from)] : 0;  // padding rows may name nothing
+      }
+      QUINTET_CHECK(token < args.table->n, "token {} of a vocabulary of {}", token, args.table->n);
+      float* out = args.out.row<float>(row);
+      unpack_row(table, token, out);
+      if (args.scale != 1) for (int64_t i = 0; i < args.out.cols; ++i) out[i] *= args.scale;
+    }
+  });
+}
+
+void CpuOps::rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) {
+  check_f32(x);
+  check_f32(out);
+  const float* weight = vector_of(norm.weight, x.cols);
+  QUINTET_CHECK(weight);
+  pool_.run([&](int thread) {
+    const Range range = part_of(x.rows, thread, pool_.threads());
+    for (int64_t row = range.begin; row < range.end; ++row)
+      kernels_.norm_row(x.row<float>(row), x.cols, weight, norm.eps, out.row<float>(row));
+  });
+}
+
+void CpuOps::gate(const GateArgs& args) {
+  check_f32(args.gate_up);
+  check_f32(args.out);
+  const GateKind kind = args.activation == Activation::silu ? GateKind::silu : GateKind::gelu_tanh;
+  pool_.run([&](int thread) {
+    const Range range = part_of(args.out.rows, thread, pool_.threads());
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      const float* gate = args.gate_up.row<float>(row);
+      kernels_.gate(kind, gate, gate + args.out.cols, args.out.cols, args.out.row<float>(row));
+    }
+  });
+}
+
+void CpuOps::add(ConstMatrixView x, MatrixView out) {
+  check_f32(x);
+  check_f32(out);
+  pool_.run([&](int thread) {
+    const Range range = part_of(x.rows, thread, pool_.threads());
+    for (int64_t row = range.begin; row < range.end; ++row) kernels_.add(x.row<float>(row), x.cols, out.row<float>(row));
+  });
+}
+
+void CpuOps::gather(const StepView& step, ConstMatrixView x, MatrixView out) {
+  check_f32(x);
+  check_f32(out);
+  for (int32_t i = 0; i < step.logit_rows; ++i)
+    std::memcpy(out.row<float>(i), x.row<float>(step.logit_row[i]), static_cast<size_t>(x.cols) * sizeof(float));
+}
+
+void CpuOps::sample(const StepView& step, const SampleArgs& args) {
+  check_f32(args.logits);
+  if (scratch_.empty()) reserve({});
+  const auto vocabulary = static_cast<int32_t>(args.logits.cols);
+  pool_.run([&](int thread) {
+    const Range range = part_of(step.logit_rows, thread, pool_.threads());
+    ThreadScratch& scratch = *scratch_[static_cast<size_t>(thread)];
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      if (!scratch.sampler || scratch.sampler->vocabulary() != vocabulary)
+        scratch.sampler = std::make_unique<RowSampler>(vocabulary);
+      args.out[row] = scratch.sampler->sample(
+          step, static_cast<int32_t>(row), {args.logits.row<float>(row), static_cast<size_t>(vocabulary)},
+          args.alternatives ? args.alternatives + row * kAlternatives : nullptr);
+    }
+  });
+  sampled_.resize(static_cast<size_t>(step.logit_rows));
+  for (int32_t i = 0; i < step.logit_rows; ++i) sampled_[static_cast<size_t>(i)] = args.out[i].token;
+}
+
+}  // namespace quintet::cpu

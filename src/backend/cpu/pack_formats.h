@@ -1,0 +1,24 @@
+// From the blocks of a model file to the records of a packed tile, and back: one row of one unit at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/layout.h"
+#include "quant/format.h"
+
+namespace quintet::cpu {
+
+/// The packed layout of a format. All are exact: unpacking gives what the scalar codec gives.
+Layout layout_of(WeightFormat format);
+
+/// Inputs that one call of pack_unit_row takes: whole blocks of the format and whole units of its layout.
+int pack_step(WeightFormat format);
+
+/// Writes row `row` of the units at `units` from the source blocks of pack_step(format) inputs. Records are zero
+/// before. False: a scale, or a value of a float format, is not finite.
+bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, int row);
+
+/// Decodes row `row` of one unit into out [unit_k].
+void unpack_unit_row(Layout layout, const uint8_t* unit, int row, float* out);
+
+}  // namespace quintet::cpu

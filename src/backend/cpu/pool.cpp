@@ -1,0 +1,104 @@
+// Spinning, sleeping and waking of the CPU backend's threads.
+#include "backend/cpu/pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace quintet::cpu {
+namespace {
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// How long a thread polls before it sleeps: longer than the gap between two regions of a step, and than the sampling
+/// and planning between two steps, short enough that an idle server takes no measurable time.
+constexpr int64_t kSpinUs = 200;
+
+/// Polls until ready() or the spin time has passed; says which. Gives the core away now and then: where there are more
+/// threads than free cores, the one waited for may need it.
+template <class Ready>
+bool spin(Ready&& ready) {
+  for (int i = 0; i < 64; ++i) {
+    if (ready()) return true;
+    pause_cpu();
+  }
+  const int64_t until = now_us() + kSpinUs;
+  for (int round = 1; now_us() < until; ++round) {
+    for (int i = 0; i < 64; ++i) {
+      if (ready()) return true;
+      pause_cpu();
+    }
+    if (round % 16 == 0) sched_yield();
+  }
+  return false;
+}
+
+}  // namespace
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Pool::Pool(int threads) {
+  const int count = threads > 0 ? threads : usable_cores();
+  workers_.reserve(static_cast<size_t>(count - 1));
+  for (int i = 1; i < count; ++i) workers_.emplace_back([this, i] { work(i); });
+}
+
+Pool::~Pool() {
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (auto& worker : workers_) worker.join();
+}
+
+void Pool::region(Region function, void* context) {
+  if (workers_.empty()) return function(context, 0);
+  function_ = function;
+  context_ = context;
+  pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  epoch_.fetch_add(1);                            // publishes the fields above
+  if (sleepers_.load() > 0) epoch_.notify_all();  // a system call: only where somebody sleeps
+  function(context, 0);
+  while (!spin([&] { return pending_.load(std::memory_order_acquire) == 0; })) sched_yield();
+}
+
+void Pool::barrier() {
+  if (workers_.empty()) return;
+  const uint32_t epoch = barrier_epoch_.load(std::memory_order_relaxed);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads() - 1) {
+    arrived_.store(0, std::memory_order_relaxed);
+    barrier_epoch_.store(epoch + 1, std::memory_order_release);
+    return;
+  }
+  while (!spin([&] { return barrier_epoch_.load(std::memory_order_acquire) != epoch; })) sched_yield();
+}
+
+void Pool::work(int thread) {
+  uint32_t seen = 0;
+  while (true) {
+    if (!spin([&] { return epoch_.load(std::memory_order_acquire) != seen; })) {
+      // The caller raises the epoch before it reads sleepers_, we raise sleepers_ before we read the epoch (inside
+      // wait), all sequentially consistent: one of the two sees the other.
+      sleepers_.fetch_add(1);
+      while (epoch_.load() == seen) epoch_.wait(seen);
+      sleepers_.fetch_sub(1);
+    }
+    ++seen;
+    if (stop_.load(std::memory_order_relaxed)) return;
+    function_(context_, thread);
+    pending_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace quintet::cpu

@@ -1,0 +1,145 @@
+// Attention of a few query vectors over a split of cached positions (Dao et al., FlashAttention; Milakov and Gimelshein,
+// online softmax). One rule for every block of queries: q . k over dimensions ascending; tiles of 64 positions that start
+// at multiples of 64, each one step of the online softmax; V added by position ascending. Masked positions add nothing.
+
+namespace quintet::cpu::QUINTET_TARGET {
+namespace {
+
+#if HWY_TARGET == HWY_AVX3
+constexpr int kMaxQueries = 12;
+#define QUERY_COUNTS(X) X(1) X(2) X(3) X(4) X(6) X(8) X(12)
+#else
+constexpr int kMaxQueries = 4;
+#define QUERY_COUNTS(X) X(1) X(2) X(3) X(4)
+#endif
+
+constexpr float kMinusInfinity = -__builtin_inff();
+
+/// Scores of kGroups groups of 16 positions, from group `group` of the block on.
+template <int kQueries, int kGroups>
+HWY_INLINE void score_groups(const AttendBlock& a, int group, int in_tile) {
+  F acc[kQueries][kGroups];
+#pragma GCC unroll 16
+  for (int t = 0; t < kQueries; ++t)
+    for (int g = 0; g < kGroups; ++g) acc[t][g] = set(0);
+  const float* q = a.q;
+  for (int d = 0; d < a.head_dim; ++d, q += kMaxQueries)
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      const F k = load_f16(a.k_groups[group + g] + d * 16);
+#pragma GCC unroll 16
+      for (int t = 0; t < kQueries; ++t) acc[t][g] = fma(k, set(q[t]), acc[t][g]);
+    }
+#pragma GCC unroll 16
+  for (int t = 0; t < kQueries; ++t)
+    for (int g = 0; g < kGroups; ++g) {
+      const F score = mul(acc[t][g], set(a.scale));
+      store(select_range(a.begin + (group + g) * 16, a.first[t], a.last[t], score, set(kMinusInfinity)),
+            a.scores + t * kAttendTile + (in_tile + g) * 16);
+    }
+}
+
+/// out[t][16 c ...] = out * correction + sum of p V for kColumns vectors of 16 columns.
+template <int kQueries, int kColumns>
+HWY_INLINE void add_values(const AttendBlock& a, int column, int32_t from, int32_t to, const float* correction,
+                           int32_t tile) {
+  F acc[kQueries][kColumns];
+#pragma GCC unroll 16
+  for (int t = 0; t < kQueries; ++t)
+    for (int c = 0; c < kColumns; ++c)
+      acc[t][c] = mul(load(a.out + t * a.padded_dim + (column + c) * 16), set(correction[t]));
+  for (int32_t pos = from; pos < to; ++pos) {
+    const uint16_t* row = a.v_groups[(pos - a.begin) / 16] + ((pos - a.begin) % 16) * a.padded_dim + column * 16;
+    const float* p = a.scores + (pos - tile);
+    F v[kColumns];
+    for (int c = 0; c < kColumns; ++c) v[c] = load_f16(row + c * 16);
+#pragma GCC unroll 16
+    for (int t = 0; t < kQueries; ++t)
+      for (int c = 0; c < kColumns; ++c) acc[t][c] = fma(set(p[t * kAttendTile]), v[c], acc[t][c]);
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < kQueries; ++t)
+    for (int c = 0; c < kColumns; ++c) store(acc[t][c], a.out + t * a.padded_dim + (column + c) * 16);
+}
+
+template <int kQueries>
+void attend_as(const AttendBlock& a) {
+  int32_t first = a.first[0], last = a.last[0];
+  for (int t = 0; t < a.vectors; ++t) {
+    first = a.first[t] < first ? a.first[t] : first;
+    last = a.last[t] > last ? a.last[t] : last;
+  }
+  for (int t = 0; t < kQueries; ++t) {
+    a.max[t] = kMinusInfinity;
+    a.total[t] = 0;
+    for (int d = 0; d < a.padded_dim; d += 16) store(set(0), a.out + t * a.padded_dim + d);
+  }
+  if (first < a.begin) first = a.begin;
+  if (last >= a.end) last = a.end - 1;
+  if (first > last) return;
+  for (int32_t tile = first / kAttendTile * kAttendTile; tile <= last; tile += kAttendTile) {
+    const int32_t from = first > tile ? first : tile;
+    const int32_t to = last + 1 < tile + kAttendTile ? last + 1 : tile + kAttendTile;
+    const int group = (tile - a.begin) / 16;
+    const int low = (from - tile) / 16, high = (to - tile + 15) / 16;  // groups of the tile that are read
+    if (kQueries <= 4 && kParts == 1 && low == 0 && high == 4) {
+      score_groups<kQueries, 4>(a, group, 0);  // few queries: four chains each hide the latency of fma
+    } else {
+      for (int g = 0; g < 4; ++g) {
+        if (g >= low && g < high) {
+          score_groups<kQueries, 1>(a, group + g, g);
+          continue;
+        }
+        for (int t = 0; t < kQueries; ++t) store(set(kMinusInfinity), a.scores + t * kAttendTile + g * 16);
+      }
+    }
+    float correction[kQueries];
+    for (int t = 0; t < kQueries; ++t) {
+      float* row = a.scores + t * kAttendTile;
+      F s[4];
+      for (int g = 0; g < 4; ++g) s[g] = load(row + g * 16);
+      const float tile_max = max_lanes(max(max(s[0], s[1]), max(s[2], s[3])));
+      const float largest = a.max[t] > tile_max ? a.max[t] : tile_max;
+      if (largest == kMinusInfinity) {  // nothing seen yet, nothing here
+        for (int g = 0; g < 4; ++g) store(set(0), row + g * 16);
+        correction[t] = 1;
+        continue;
+      }
+      alignas(64) float factor[16];
+      store(exp(set(a.max[t] - largest)), factor);
+      correction[t] = a.max[t] == kMinusInfinity ? 0 : factor[0];
+      for (int g = 0; g < 4; ++g)
+        s[g] = select_range(tile + g * 16, a.first[t], a.last[t], exp(sub(s[g], set(largest))), set(0));
+      for (int g = 0; g < 4; ++g) store(s[g], row + g * 16);
+      a.total[t] = a.total[t] * correction[t] + sum_lanes(add(add(s[0], s[1]), add(s[2], s[3])));
+      a.max[t] = largest;
+    }
+    constexpr int kColumns = kParts > 1 ? 1 : kQueries > 6 ? 2 : 4;
+    int column = 0;
+    for (; column + kColumns <= a.padded_dim / 16; column += kColumns)
+      add_values<kQueries, kColumns>(a, column, from, to, correction, tile);
+    for (; column < a.padded_dim / 16; ++column) add_values<kQueries, 1>(a, column, from, to, correction, tile);
+  }
+}
+
+void attend(const AttendBlock& a) {
+#define QUERY_CASE(N) if (a.vectors <= N) return attend_as<N>(a);
+  QUERY_COUNTS(QUERY_CASE)
+}
+
+void merge(float split_max, float split_total, const float* split_out, int padded_dim, float* largest, float* total,
+           float* out) {
+  if (split_max == kMinusInfinity && split_total == 0) return;  // every position was masked
+  const float both = *largest > split_max ? *largest : split_max;
+  alignas(64) float old_factor[16], new_factor[16];
+  store(exp(set(*largest - both)), old_factor);
+  store(exp(set(split_max - both)), new_factor);
+  const float old = *largest == kMinusInfinity ? 0 : old_factor[0];
+  *total = *total * old + split_total * new_factor[0];
+  for (int d = 0; d < padded_dim; d += 16)
+    store(fma(load(split_out + d), set(new_factor[0]), mul(load(out + d), set(old))), out + d);
+  *largest = both;
+}
+
+}  // namespace
+}  // namespace quintet::cpu::QUINTET_TARGET

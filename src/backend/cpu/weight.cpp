@@ -1,0 +1,215 @@
+// Packing of whole weights on all threads, straight from the mapped file, whose pages are let go behind it.
+#include "backend/cpu/weight.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "backend/cpu/pack_formats.h"
+#include "base/check.h"
+
+namespace quintet::cpu {
+
+struct Arena::Chunk {
+  uint8_t* data = nullptr;
+  size_t bytes = 0;
+  size_t used = 0;
+  ~Chunk() { munmap(data, bytes); }
+};
+
+Arena::Block Arena::take(size_t bytes) {
+  constexpr size_t kChunkBytes = size_t{64} << 20, kHugePage = size_t{2} << 20;
+  bytes = (bytes + 127) / 128 * 128;
+  if (!current_ || current_->bytes - current_->used < bytes) {
+    const size_t wanted = std::max(kChunkBytes, (bytes + kHugePage - 1) / kHugePage * kHugePage);
+    void* data = mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return {};
+    madvise(data, wanted, MADV_HUGEPAGE);  // a hint: fewer faults at load, fewer TLB misses in every step
+    auto chunk = std::make_shared<Chunk>();
+    chunk->data = static_cast<uint8_t*>(data);
+    chunk->bytes = wanted;
+    current_ = std::move(chunk);
+  }
+  Block block{current_, current_->data + current_->used};
+  current_->used += bytes;
+  return block;
+}
+
+namespace {
+
+/// Whether [begin, begin + bytes) lies in a read-only mapping of a file: only there may pages be dropped, since they
+/// come back from the file. Asks the kernel each time, because an address may since mean something else.
+bool in_file_mapping(const uint8_t* begin, size_t bytes) {
+  std::FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (!maps) return false;
+  const auto low = reinterpret_cast<uintptr_t>(begin), high = low + bytes;
+  char line[512];
+  bool found = false, at_start = true;
+  while (std::fgets(line, sizeof(line), maps)) {
+    const bool whole = std::strchr(line, '\n') != nullptr;
+    uintptr_t from = 0, to = 0;
+    char access[5] = {};
+    unsigned long inode = 0;
+    if (at_start &&
+        std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*x %*s %lu", &from, &to, access, &inode) == 4 &&
+        from <= low && high <= to) {
+      found = access[1] == '-' && inode != 0;
+      break;
+    }
+    at_start = whole;
+  }
+  std::fclose(maps);
+  return found;
+}
+
+/// Lets go the whole pages of [begin, end), which are packed and not read again.
+void drop_pages(const uint8_t* begin, const uint8_t* end) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t low = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
+  const uintptr_t high = reinterpret_cast<uintptr_t>(end) / page * page;
+  if (low < high) madvise(reinterpret_cast<void*>(low), high - low, MADV_DONTNEED);
+}
+
+/// Packs tile `tile` of a part; returns the row of a value that is not finite, or -1.
+int64_t pack_tile(const HostWeight& part, const Segment& segment, int64_t tile) {
+  const LayoutInfo info = layout_info(segment.layout);
+  const int step = pack_step(part.format);
+  const FormatInfo& format = format_info(part.format);
+  const auto row_bytes = static_cast<size_t>(part.row_bytes());
+  const auto tile_size = static_cast<size_t>(tile_bytes(segment.layout, part.k));
+  uint8_t* out = segment.data + static_cast<size_t>(tile) * tile_size;
+  std::memset(out, 0, tile_size);
+  int64_t bad = -1;
+  for (int row = 0; row < kTileRows; ++row) {
+    const int64_t index = tile * kTileRows + row;
+    if (index >= part.n) break;
+    const uint8_t* source = part.bytes.data() + static_cast<size_t>(index) * row_bytes;
+    uint8_t* unit = out;
+    bool finite = true;
+    for (int64_t k = 0; k < part.k; k += step) {
+      finite &= pack_unit_row(part.format, source, unit, row);
+      source += step / format.block_weights * format.block_bytes;
+      unit += step / info.unit_k * info.unit_bytes;
+    }
+    if (!finite && bad < 0) bad = index;
+  }
+  return bad;
+}
+
+Error not_finite(const HostWeight& part, int64_t row) {
+  return bad_input(fmt::format("tensor {}: row {} holds a {} that is NaN or infinite; every one must be finite", part.name,
+                               row, layout_info(layout_of(part.format)).integer ? "scale" : "value"));
+}
+
+Status check_part(const HostWeight& part, int64_t k) {
+  QUINTET_CHECK(part.k == k, "parts of one weight share k: {} and {}", k, part.k);
+  QUINTET_CHECK(part.n > 0 && part.k > 0 && part.k % format_info(part.format).block_weights == 0,
+                "{}: [{}, {}] {}", part.name, part.n, part.k, format_info(part.format).name);
+  const auto wanted = static_cast<size_t>(part.n) * static_cast<size_t>(part.row_bytes());
+  QUINTET_CHECK(part.bytes.size() >= wanted, "{}: {} bytes, not {}", part.name, part.bytes.size(), wanted);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const HostWeight> parts, Arena& arena,
+                                               Pool& pool) {
+  QUINTET_CHECK(!parts.empty());
+  auto weight = std::make_unique<CpuWeight>();
+  weight->k = parts[0].k;
+  for (const HostWeight& part : parts) TRY(check_part(part, weight->k));
+
+  if (role == WeightRole::vector) {
+    for (const HostWeight& part : parts) {
+      std::vector<float> values(static_cast<size_t>(part.n * part.k));
+      format_info(part.format).decode(part.bytes.data(), values.size() / static_cast<size_t>(format_info(part.format).block_weights),
+                                      values.data());
+      for (size_t i = 0; i < values.size(); ++i)
+        if (!(values[i] - values[i] == 0)) return not_finite(part, static_cast<int64_t>(i) / part.k);
+      weight->vector.insert(weight->vector.end(), values.begin(), values.end());
+    }
+    return weight;
+  }
+  if (role == WeightRole::embedding && parts.size() == 1) {
+    weight->table = parts[0];
+    return weight;
+  }
+
+  size_t total = 0;
+  int64_t first_row = 0, tiles = 0;
+  for (const HostWeight& part : parts) {
+    Segment segment{.layout = layout_of(part.format), .format = part.format, .n = part.n,
+                    .tiles = (part.n + kTileRows - 1) / kTileRows, .first_row = first_row};
+    first_row += part.n;
+    tiles += segment.tiles;
+    total += static_cast<size_t>(segment.tiles * tile_bytes(segment.layout, part.k) + 127) / 128 * 128;
+    weight->segments.push_back(segment);
+  }
+  weight->memory = arena.take(total);
+  weight->memory_bytes = total;
+  if (!weight->memory.data) return no_room(fmt::format("tensor {}: no memory for {} bytes", parts[0].name, total));
+  uint8_t* data = weight->memory.data;
+  for (Segment& segment : weight->segments) {
+    segment.data = data;
+    data += static_cast<size_t>(segment.tiles * tile_bytes(segment.layout, weight->k) + 127) / 128 * 128;
+  }
+
+  std::vector<char> mapped(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) mapped[i] = in_file_mapping(parts[i].bytes.data(), parts[i].bytes.size());
+  std::vector<std::atomic<int64_t>> bad(parts.size());
+  for (auto& row : bad) row = -1;
+  pool.run([&](int thread) {
+    constexpr size_t kDropBytes = size_t{1} << 20;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const HostWeight& part = parts[i];
+      const Range range = part_of(weight->segments[i].tiles, thread, pool.threads());
+      const auto source_at = [&](int64_t tile) {
+        return part.bytes.data() + static_cast<size_t>(std::min(tile * kTileRows, part.n) * part.row_bytes());
+      };
+      const uint8_t* kept = source_at(range.begin);
+      for (int64_t tile = range.begin; tile < range.end; ++tile) {
+        const int64_t row = pack_tile(part, weight->segments[i], tile);
+        int64_t none = -1;
+        if (row >= 0) bad[i].compare_exchange_strong(none, row);
+        const uint8_t* read = source_at(tile + 1);
+        if (mapped[i] && (static_cast<size_t>(read - kept) >= kDropBytes || tile + 1 == range.end)) {
+          drop_pages(kept, read);
+          kept = read;
+        }
+      }
+    }
+  });
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (bad[i] >= 0) return not_finite(parts[i], bad[i]);
+  return weight;
+}
+
+void unpack_row(const CpuWeight& weight, int64_t row, float* out) {
+  if (!weight.vector.empty()) {
+    std::memcpy(out, weight.vector.data() + row * weight.k, static_cast<size_t>(weight.k) * sizeof(float));
+    return;
+  }
+  if (!weight.table.bytes.empty()) {
+    const FormatInfo& info = format_info(weight.table.format);
+    info.decode(weight.table.bytes.data() + static_cast<size_t>(row * weight.table.row_bytes()),
+                static_cast<size_t>(weight.k / info.block_weights), out);
+    return;
+  }
+  for (const Segment& segment : weight.segments) {
+    if (row >= segment.first_row + segment.n) continue;
+    const LayoutInfo info = layout_info(segment.layout);
+    const int64_t index = row - segment.first_row;
+    const uint8_t* unit = segment.data + static_cast<size_t>(index / kTileRows * tile_bytes(segment.layout, weight.k));
+    for (int64_t k = 0; k < weight.k; k += info.unit_k, unit += info.unit_bytes)
+      unpack_unit_row(segment.layout, unit, static_cast<int>(index % kTileRows), out + k);
+    return;
+  }
+}
+
+}  // namespace quintet::cpu

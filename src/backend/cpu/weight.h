@@ -1,0 +1,58 @@
+// A weight as the CPU backend holds it, and the way there from the bytes of a file and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/layout.h"
+#include "backend/cpu/pool.h"
+#include "backend/weight.h"
+#include "base/result.h"
+
+namespace quintet::cpu {
+
+/// Memory in which packed weights lie: large mappings, handed out from the front, so that huge pages serve them all.
+class Arena {
+ public:
+  struct Chunk;
+  struct Block {
+    std::shared_ptr<Chunk> chunk;  ///< keeps the mapping
+    uint8_t* data = nullptr;
+  };
+  /// `bytes` of memory, aligned to 128; data is null where the system refuses.
+  Block take(size_t bytes);
+
+ private:
+  std::shared_ptr<Chunk> current_;
+};
+
+/// One part of a weight: tiles of 16 rows, the last one filled up with zeros.
+struct Segment {
+  Layout layout = Layout::f32;
+  WeightFormat format = WeightFormat::f32;
+  int64_t n = 0;
+  int64_t tiles = 0;
+  int64_t first_row = 0;       ///< in the whole weight
+  uint8_t* data = nullptr;     ///< [tiles][tile_bytes]
+};
+
+struct CpuWeight : PackedWeight {
+  int64_t k = 0;
+  std::vector<Segment> segments;      ///< linear roles
+  std::vector<float> vector;          ///< role vector
+  HostWeight table;                   ///< role embedding: rows are decoded from the file as they are looked up
+  Arena::Block memory;
+  uint64_t memory_bytes = 0;
+};
+
+/// Packs `parts` for products. bad_input names the tensor that holds a value that is not finite.
+Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const HostWeight> parts, Arena& arena,
+                                               Pool& pool);
+
+/// Decodes one row of a packed weight, in logical order, exactly as the scalar codec of its format does.
+void unpack_row(const CpuWeight& weight, int64_t row, float* out);
+
+}  // namespace quintet::cpu
