@@ -122,6 +122,9 @@ class Reader {
 
   Status byte_level() {
     spec_.kind = Kind::byte_bpe;
+    // The models' own tokenizer.json files have no unknown token (a byte that is no token is left out); GGUF files often
+    // name the end of text here, which text must not become.
+    spec_.unk.reset();
     spec_.pre_tokenizer = pre_;
     if (pre_.empty() || pre_ == "default") {
       // Files older than the key, which differ only in the normalizer of GPT-NeoX.

@@ -366,6 +366,8 @@ void TokenizerImpl::encode_word_as_symbols(std::string_view word, Scratch& scrat
       symbol.id = by_bytes_.find(word.substr(at, symbol.bytes));
     }
     at += symbol.bytes;
+    // What nothing can stand for is left out before merging, so that its neighbours meet, as in Hugging Face tokenizers.
+    if (symbol.id < 0 && ranked_ && !spec_.unk && !spec_.byte_fallback) continue;
     symbols.push_back(symbol);
   }
   if (ranked_) {
