@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of fuzz/corpus/gguf and fuzz/corpus/safetensors: small files, whole ones and one for each kind of fault."""
+"""Writes the seeds of fuzz/corpus/gguf, safetensors and model_folder: small files, whole ones and one for each kind of fault."""
 
 import json
 import os
@@ -152,8 +152,60 @@ def safetensors_seeds():
                                b'"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', b"xy")
 
 
+def folder_of(config, index=b"", model=b"", second=b""):
+    texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (config, index)]
+    return b"h" + b"\n--8<--\n".join([*texts, model, second])
+
+
+def split_of(*parts):
+    return b"g" + b"\n--8<--\n".join(parts)
+
+
+def split_part(number, count, tensors=(), data=b"", **more):
+    keys = [key("split.no", U16, number), key("split.count", U16, count)]
+    return gguf(keys + [key(name, I32, value) for name, value in more.items()], tensors, data)
+
+
+def folder_seeds():
+    config = {"model_type": "llama", "vision_config": None}
+    two = safetensors({"a": entry("F16", [2, 3], 0, 12), "b": entry("F32", [5], 12, 32)}, bytes(32))
+    one = safetensors({"a": entry("BF16", [4], 0, 8)}, bytes(8))
+    name = "model.safetensors"
+    yield "single", folder_of(config, model=two)
+    yield "indexed", folder_of(config, {"metadata": {"total_size": 40}, "weight_map": {"a": "model-2.safetensors", "b": name}}, two, one)
+    yield "no_weights", folder_of(config)
+    yield "no_config", folder_of(b"", model=two)
+    yield "gptq", folder_of({"quantization_config": {"bits": 4, "quant_method": "gptq"}}, model=two)
+    yield "bits", folder_of({"quantization": {"bits": 4}}, model=two)
+    yield "vision", folder_of({"vision_config": {"layers": 2}}, model=two)
+    yield "config_list", folder_of(b"[]", model=two)
+    yield "float8", folder_of(config, model=safetensors({"w": entry("F8_E4M3", [4], 0, 4)}, bytes(4)))
+    yield "counter", folder_of(config, model=safetensors({"w": entry("I64", [], 0, 8), "s": entry("F32", [], 8, 12)}, bytes(12)))
+    yield "visual", folder_of(config, model=safetensors({"visual.w": entry("F16", [4], 0, 8)}, bytes(8)))
+    yield "index_missing", folder_of(config, {"weight_map": {"a": "gone.safetensors"}}, two)
+    yield "index_tensor", folder_of(config, {"weight_map": {"c": name}}, two)
+    yield "index_path", folder_of(config, {"weight_map": {"a": "../x.safetensors"}}, two)
+    yield "index_number", folder_of(config, {"weight_map": {"a": 1}}, two)
+    yield "index_list", folder_of(config, {"weight_map": []}, two)
+    yield "index_root", folder_of(config, b"[]", two)
+    yield "index_none", folder_of(config, {"metadata": {}}, two)
+    yield "index_twice", folder_of(config, b'{"weight_map":{"a":"%s","a":"%s"}}' % (name.encode(), name.encode()), two)
+    a, b = tensor("a", [8], 0, 0), tensor("b", [8], 0, 0)
+    yield "split", split_of(split_part(0, 2, [a], bytes(32), **{"split.tensors.count": 2}), split_part(1, 2, [b], bytes(32)))
+    yield "split_count", split_of(split_part(0, 2, [a], bytes(32), **{"split.tensors.count": 5}), split_part(1, 2, [b], bytes(32)))
+    yield "split_twice", split_of(split_part(0, 2, [a], bytes(32)), split_part(1, 2, [a], bytes(32)))
+    yield "split_order", split_of(split_part(0, 2, [a], bytes(32)), split_part(0, 2, [b], bytes(32)))
+    yield "split_missing", split_of(split_part(0, 2, [a], bytes(32)))
+    yield "whole_gguf", split_of(gguf([key("general.type", STRING, "model")], [a], bytes(32)))
+    yield "projector", split_of(gguf([key("general.architecture", STRING, "clip")]))
+    yield "adapter", split_of(gguf([key("general.type", STRING, "adapter")]))
+    yield "pickle", split_of(b"PK\3\4" + bytes(20))
+    yield "page", split_of(b"<!DOCTYPE html>")
+    yield "two_models", b"g" + b"\n--8<--\n" * 7
+
+
 def main():
-    for name, seeds in (("gguf", gguf_seeds()), ("safetensors", safetensors_seeds())):
+    for name, seeds in (("gguf", gguf_seeds()), ("safetensors", safetensors_seeds()), ("model_folder", folder_seeds())):
         folder = os.path.join(ROOT, "fuzz", "corpus", name)
         os.makedirs(folder, exist_ok=True)
         for seed, content in seeds:

@@ -143,9 +143,10 @@ Result<ModelFiles> ModelFiles::open(const std::string& path, const OpenOptions& 
   if (!fs::is_directory(status)) return open_file(path, options);
 
   TRY_ASSIGN(const auto names, list_folder(path));
-  if (has_name(names, "config.json") || (!options.weights && has_name(names, "tokenizer.json")))
-    return open_folder(path, names, options);
   auto models = with_suffix(names, ".gguf");
+  const bool safetensors_or_no_gguf = models.empty() || !with_suffix(names, ".safetensors").empty();
+  if ((has_name(names, "config.json") && safetensors_or_no_gguf) || (!options.weights && has_name(names, "tokenizer.json")))
+    return open_folder(path, names, options);
   std::erase_if(models, [](const std::string& name) { return name.starts_with("mmproj"); });
   if (models.size() > 1) {
     // The parts of one split set differ in their numbers alone.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -157,6 +158,9 @@ inline Bytes safetensors_of(std::string_view header, size_t data_bytes) {
   for (size_t i = 0; i < data_bytes; ++i) out.bytes.push_back(static_cast<uint8_t>(i * 5 + 3));
   return out.bytes;
 }
+
+/// Processor time of this process: what "within a second" means on a machine that is busy with other things.
+inline int64_t cpu_us() { return static_cast<int64_t>(std::clock()) * 1'000'000 / CLOCKS_PER_SEC; }
 
 /// The error's message, or a text that says there was none.
 template <class T>

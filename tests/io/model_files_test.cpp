@@ -40,6 +40,7 @@ TEST(ModelFiles, OpensAGgufFile) {
   const TempFolder folder;
   const auto bytes = test::sample_gguf().build();
   const auto path = folder.write("m.gguf", bytes);
+  folder.write("config.json", kConfig);  // repositories of GGUF files often keep one
   for (const auto& way : {path, folder.path()}) {  // a folder with one GGUF is that GGUF
     auto opened = ModelFiles::open(way);
     ASSERT_TRUE(opened) << message_of(opened);
