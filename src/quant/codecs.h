@@ -11,6 +11,7 @@ void decode_f32(const uint8_t* in, size_t blocks, float* out);
 void decode_f16(const uint8_t* in, size_t blocks, float* out);
 void decode_bf16(const uint8_t* in, size_t blocks, float* out);
 
+void decode_int4_g128(const uint8_t* in, size_t blocks, float* out);
 void decode_q4_0(const uint8_t* in, size_t blocks, float* out);
 void decode_q4_1(const uint8_t* in, size_t blocks, float* out);
 void decode_q5_0(const uint8_t* in, size_t blocks, float* out);

@@ -42,6 +42,7 @@ constexpr std::array<FormatInfo, kWeightFormats> kTable = {{
     compressed<BlockIq2S>(iq2_s, "iq2_s", kSuperBlockWeights, 22, decode_iq2_s),
     compressed<BlockIq3Xxs>(iq3_xxs, "iq3_xxs", kSuperBlockWeights, 18, decode_iq3_xxs),
     compressed<BlockIq3S>(iq3_s, "iq3_s", kSuperBlockWeights, 21, decode_iq3_s),
+    compressed<BlockInt4G128>(int4_g128, "int4_g128", kGroupWeights, -1, decode_int4_g128),
 }};
 
 constexpr bool table_is_in_enum_order() {

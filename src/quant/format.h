@@ -15,6 +15,7 @@ enum class WeightFormat : uint8_t {
   q4_0, q4_1, q5_0, q5_1, q8_0,
   q2_k, q3_k, q4_k, q5_k, q6_k,
   iq4_nl, iq4_xs, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s,
+  int4_g128,  ///< the project's own: symmetric, one FP16 scale a group of 128
   count_,
 };
 
