@@ -11,47 +11,46 @@ namespace quintet::jinja {
 void fail(std::string message) { throw Fault{std::move(message)}; }
 
 void Value::release() {
-  if (object_->frozen_ || --object_->references_ > 0) return;
-  object_->heap_->dispose(object_);
+  ObjectHeader& header = ObjectHeader::of(object_);
+  if (header.frozen || --header.references > 0) return;
+  header.heap->dispose(&header);
 }
 
 Heap::~Heap() {
-  // References between dying objects no longer count: cycles through namespaces and macros end here too.
+  // First every object ends, then their headers go: what refers to each other in a circle ends here too.
   closing_ = true;
-  while (first_ != nullptr) {
-    Object* object = first_;
-    first_ = object->next_;
-    delete object;
-  }
+  for (ObjectHeader* header = first_; header != nullptr; header = header->next) header->object()->~Object();
+  while (first_ != nullptr) ::operator delete(std::exchange(first_, first_->next));
 }
 
-void Heap::adopt(Object* object, size_t bytes) {
-  object->heap_ = this;
-  object->charged_bytes_ = bytes;
-  object->next_ = first_;
-  if (first_ != nullptr) first_->previous_ = object;
-  first_ = object;
+void Heap::adopt(ObjectHeader* header, size_t bytes) {
+  header->heap = this;
+  header->charged_bytes = bytes;
+  header->next = first_;
+  if (first_ != nullptr) first_->previous = header;
+  first_ = header;
 }
 
-void Heap::dispose(Object* object) {
+void Heap::dispose(ObjectHeader* header) {
   if (closing_) return;
-  dying_.push_back(object);
+  dying_.push_back(header);
   if (draining_) return;
   draining_ = true;
   while (!dying_.empty()) {
-    Object* dead = dying_.back();
+    ObjectHeader* dead = dying_.back();
     dying_.pop_back();
-    if (dead->previous_ != nullptr) dead->previous_->next_ = dead->next_;
-    if (dead->next_ != nullptr) dead->next_->previous_ = dead->previous_;
-    if (first_ == dead) first_ = dead->next_;
-    used_bytes_ -= dead->charged_bytes_;
-    delete dead;
+    dead->object()->~Object();
+    if (dead->previous != nullptr) dead->previous->next = dead->next;
+    if (dead->next != nullptr) dead->next->previous = dead->previous;
+    if (first_ == dead) first_ = dead->next;
+    used_bytes_ -= dead->charged_bytes;
+    ::operator delete(dead);
   }
   draining_ = false;
 }
 
 void Heap::freeze() {
-  for (Object* object = first_; object != nullptr; object = object->next_) object->frozen_ = true;
+  for (ObjectHeader* header = first_; header != nullptr; header = header->next) header->frozen = true;
 }
 
 void Heap::out_of_steps() {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,8 +39,7 @@ enum class Type : uint8_t {
 
 class Heap;
 
-/// Base of everything that lives on a Heap. Counted without atomics: a rendering stays on one thread, and the
-/// constants of a parsed template are frozen, so that threads can share them.
+/// Base of everything that lives on a Heap.
 class Object {
  public:
   virtual ~Object() = default;
@@ -48,16 +48,21 @@ class Object {
 
  protected:
   Object() = default;
+};
 
- private:
-  friend class Heap;
-  friend class Value;
-  Heap* heap_ = nullptr;
-  Object* previous_ = nullptr;
-  Object* next_ = nullptr;
-  size_t charged_bytes_ = 0;
-  uint32_t references_ = 0;
-  bool frozen_ = false;
+/// What the heap keeps of an object, in front of it: it outlives the object itself, so that objects that refer to
+/// each other can end in any order. Counted without atomics: a rendering stays on one thread, and the constants of
+/// a parsed template are frozen, so that threads can share them.
+struct alignas(16) ObjectHeader {
+  Heap* heap;
+  ObjectHeader* previous;
+  ObjectHeader* next;
+  size_t charged_bytes;
+  uint32_t references;
+  bool frozen;
+
+  Object* object() { return reinterpret_cast<Object*>(this + 1); }
+  static ObjectHeader& of(Object* object) { return reinterpret_cast<ObjectHeader*>(object)[-1]; }
 };
 
 struct String;
@@ -108,7 +113,11 @@ class Value {
   const Dict& dict() const;
 
  private:
-  void retain() const { if (type_ >= Type::undefined && !object_->frozen_) ++object_->references_; }
+  void retain() const {
+    if (type_ < Type::undefined) return;
+    ObjectHeader& header = ObjectHeader::of(object_);
+    if (!header.frozen) ++header.references;
+  }
   void release();
 
   Type type_ = Type::none;
@@ -138,15 +147,18 @@ class Heap {
   /// Counts bytes that an object took after it was made; they go when it goes.
   void grow(Object& object, size_t bytes) {
     charge(bytes);
-    object.charged_bytes_ += bytes;
+    ObjectHeader::of(&object).charged_bytes += bytes;
   }
   /// Refuses a text that would be longer than one may be, before it is built.
   void check_text(size_t bytes) { if (bytes > kMaxTextBytes) text_too_long(bytes); }
 
   template <class T, class... Args> T* make(size_t payload_bytes, Args&&... args) {
-    charge(sizeof(T) + payload_bytes);
-    T* object = new T(std::forward<Args>(args)...);
-    adopt(object, sizeof(T) + payload_bytes);
+    static_assert(alignof(T) <= alignof(ObjectHeader));
+    const size_t bytes = sizeof(ObjectHeader) + sizeof(T);
+    charge(bytes + payload_bytes);
+    auto* header = new (::operator new(bytes)) ObjectHeader{};
+    T* object = new (header + 1) T(std::forward<Args>(args)...);
+    adopt(header, bytes + payload_bytes);
     return object;
   }
 
@@ -162,14 +174,14 @@ class Heap {
 
  private:
   friend class Value;
-  void adopt(Object* object, size_t bytes);
-  void dispose(Object* object);
+  void adopt(ObjectHeader* header, size_t bytes);
+  void dispose(ObjectHeader* header);
   [[noreturn]] void out_of_steps();
   [[noreturn]] void out_of_bytes();
   [[noreturn]] void text_too_long(size_t bytes);
 
-  Object* first_ = nullptr;
-  std::vector<Object*> dying_;  ///< released, not yet deleted: deep structures must not recurse
+  ObjectHeader* first_ = nullptr;
+  std::vector<ObjectHeader*> dying_;  ///< released, not yet deleted: deep structures must not recurse
   bool draining_ = false;
   bool closing_ = false;
   size_t used_bytes_ = 0;
