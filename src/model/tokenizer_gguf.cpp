@@ -122,9 +122,8 @@ class Reader {
 
   Status byte_level() {
     spec_.kind = Kind::byte_bpe;
-    // The models' own tokenizer.json files have no unknown token (a byte that is no token is left out); GGUF files often
-    // name the end of text here, which text must not become.
-    spec_.unk.reset();
+    // No emit_unknown: the models' own tokenizer.json files leave out a byte that is no token; what GGUF files name as
+    // the unknown token often is the end of text, which text must not become.
     spec_.pre_tokenizer = pre_;
     if (pre_.empty() || pre_ == "default") {
       // Files older than the key, which differ only in the normalizer of GPT-NeoX.
@@ -145,6 +144,7 @@ class Reader {
 
   void byte_tokens() {
     spec_.byte_fallback = std::find(spec_.types.begin(), spec_.types.end(), TokenType::byte) != spec_.types.end();
+    spec_.emit_unknown = spec_.unk.has_value();
     spec_.fuse_unknown = true;
   }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <unordered_set>
 #include <utility>
 
 #include "text/bpe.h"
@@ -61,6 +62,7 @@ class TokenizerImpl final : public Tokenizer {
   Status build_tables();
   Status build_merges();
   void find_end_tokens();
+  void note_inner_marks(std::string_view text);
   bool is_mergeable(size_t id) const;
 
   void encode_raw(std::string_view text, bool at_start, const EncodeOptions& options, Scratch& scratch) const;
@@ -85,7 +87,8 @@ class TokenizerImpl final : public Tokenizer {
   /// By id, filled as words come: a token is not always what merging its own text gives. Any thread may write, all
   /// write the same.
   mutable std::vector<std::atomic<uint8_t>> whole_;
-  bool cut_at_marks_ = false;  // no token spans the place before a ▁ that follows something else
+  bool cut_at_marks_ = false;  // a text may be cut before a ▁ that follows something else, but for
+  std::vector<bool> spanned_;  // [256 x 256] places between such bytes (before it, after the ▁), which a token spans
   std::vector<TokenId> end_tokens_;
 };
 
@@ -103,24 +106,26 @@ int byte_of_fallback_token(std::string_view text) {
   return value;
 }
 
-/// A ▁ after anything but another ▁.
-bool has_inner_mark(std::string_view text) {
-  bool other = false;
-  for (size_t at = 0; at < text.size();) {
-    if (text.substr(at).starts_with(kSpaceMark)) {
-      if (other) return true;
-      at += kSpaceMark.size();
-    } else {
-      other = true;
-      ++at;
-    }
-  }
-  return false;
+/// What a place between `before` and a ▁ with `after` behind it is called in spanned_.
+size_t place_of(char before, char after) {
+  return static_cast<size_t>(static_cast<uint8_t>(before)) << 8 | static_cast<uint8_t>(after);
 }
 
 bool TokenizerImpl::is_mergeable(size_t id) const {
   return spec_.types[id] == TokenType::normal || spec_.types[id] == TokenType::user_defined ||
          spec_.types[id] == TokenType::unused;
+}
+
+void TokenizerImpl::note_inner_marks(std::string_view text) {
+  for (size_t at = text.find(kSpaceMark); at != std::string_view::npos; at = text.find(kSpaceMark, at + 1)) {
+    if (at == 0 || text.substr(0, at).ends_with(kSpaceMark)) continue;
+    const size_t after = at + kSpaceMark.size();
+    if (after < text.size()) {
+      spanned_[place_of(text[at - 1], text[after])] = true;
+      continue;
+    }
+    for (int byte = 0; byte < 256; ++byte) spanned_[place_of(text[at - 1], static_cast<char>(byte))] = true;
+  }
 }
 
 Result<std::unique_ptr<Tokenizer>> TokenizerImpl::build(TokenizerSpec spec) {
@@ -143,13 +148,12 @@ Status TokenizerImpl::build_tables() {
   bytes_.reserve(count, total_bytes);
   by_bytes_.reserve(count);
   byte_tokens_.assign(256, -1);
+  cut_at_marks_ = spec_.kind == Kind::sentencepiece_bpe && !spec_.ignore_merges;
+  spanned_.assign(256 * 256, false);
   special_.assign(count, 0);
   whole_ = std::vector<std::atomic<uint8_t>>(count);
   for (const AddedToken& token : spec_.added) special_[static_cast<size_t>(token.id)] = token.special;
-  std::vector<uint8_t> is_added(count, 0);
-  for (const AddedToken& token : spec_.added) is_added[static_cast<size_t>(token.id)] = 1;
 
-  bool inner_marks = false;
   for (size_t id = 0; id < count; ++id) {
     const std::string& text = spec_.tokens[id];
     const auto token = static_cast<TokenId>(id);
@@ -162,7 +166,7 @@ Status TokenizerImpl::build_tables() {
       byte_tokens_[static_cast<size_t>(fallback)] = token;
       continue;
     }
-    if (spec_.kind == Kind::byte_bpe && !is_added[id] && special_[id] == 0) {
+    if (spec_.kind == Kind::byte_bpe && type != TokenType::user_defined && special_[id] == 0) {
       // A token with a character that stands for no byte (padding entries of some files) is never made from text.
       auto bytes = from_stand_ins(text);
       bytes_.add(bytes ? std::string_view(*bytes) : std::string_view(text));
@@ -172,12 +176,11 @@ Status TokenizerImpl::build_tables() {
       continue;
     }
     bytes_.add(text);
-    // Tokens found by the search for added tokens alone do not take part in merging.
-    if (special_[id] != 0 || !is_mergeable(id) || (spec_.kind == Kind::byte_bpe && is_added[id])) continue;
+    // Special tokens, and those that a byte-level vocabulary writes as plain text, are only found as added tokens.
+    if (special_[id] != 0 || !is_mergeable(id) || spec_.kind == Kind::byte_bpe) continue;
     by_bytes_.insert(token);
-    inner_marks = inner_marks || has_inner_mark(text);
+    note_inner_marks(text);
   }
-  cut_at_marks_ = spec_.kind == Kind::sentencepiece_bpe && !inner_marks;
 
   added_texts_.reserve(spec_.added.size());
   std::vector<std::string_view> texts;
@@ -215,6 +218,7 @@ Status TokenizerImpl::build_merges() {
   ranked_.emplace();
   ranked_->reserve(spec_.merges.size());
   std::string merged_text;
+  std::unordered_set<std::string_view> all_texts;  // filled where a lookup fails
   for (size_t rank = 0; rank < spec_.merges.size(); ++rank) {
     const std::string_view merge = spec_.merges[rank];
     TRY_ASSIGN(const auto pair, split_merge(spec_, rank));
@@ -228,6 +232,9 @@ Status TokenizerImpl::build_merges() {
     const TokenId merged = lookup(merged_text);
     if (left < 0 || right < 0 || merged < 0) {
       const auto missing = left < 0 ? pair.first : right < 0 ? pair.second : std::string_view(merged_text);
+      if (all_texts.empty()) all_texts.insert(spec_.tokens.begin(), spec_.tokens.end());
+      // Merges that lead to special tokens or from them are passed over: text never becomes one.
+      if (all_texts.contains(missing)) continue;
       return bad_input(fmt::format("{}: merge {} ('{}') needs the token '{}', which the vocabulary does not have",
                                    spec_.origin, rank, merge, missing));
     }
@@ -235,8 +242,8 @@ Status TokenizerImpl::build_merges() {
       return bad_input(fmt::format("{}: merge {} ('{}') is there twice", spec_.origin, rank, merge));
     }
   }
-  spec_.merges.clear();
-  spec_.merges.shrink_to_fit();
+  spec_.merges = {};
+  spec_.merge_left_bytes = {};
   return {};
 }
 
@@ -312,14 +319,16 @@ void TokenizerImpl::encode_words(std::string_view text, bool at_start, Scratch& 
       encode_word(view, scratch);
       continue;
     }
-    // No merge crosses the place before a ▁ that follows something else, so the parts can be looked up and merged alone.
+    // Where no merge crosses the place before a ▁, what lies on its sides can be looked up and merged alone.
     size_t begin = 0;
-    for (size_t at = 0; at < view.size();) {
-      while (view.substr(at).starts_with(kSpaceMark)) at += kSpaceMark.size();
-      at = std::min(view.find(kSpaceMark, at), view.size());
+    for (size_t at = view.find(kSpaceMark); at != std::string_view::npos; at = view.find(kSpaceMark, at + 1)) {
+      if (at == 0 || view.substr(0, at).ends_with(kSpaceMark)) continue;
+      const size_t after = at + kSpaceMark.size();
+      if (spanned_[place_of(view[at - 1], after < view.size() ? view[after] : '\0')]) continue;
       encode_word(view.substr(begin, at - begin), scratch);
       begin = at;
     }
+    encode_word(view.substr(begin), scratch);
   }
 }
 
@@ -367,7 +376,7 @@ void TokenizerImpl::encode_word_as_symbols(std::string_view word, Scratch& scrat
     }
     at += symbol.bytes;
     // What nothing can stand for is left out before merging, so that its neighbours meet, as in Hugging Face tokenizers.
-    if (symbol.id < 0 && ranked_ && !spec_.unk && !spec_.byte_fallback) continue;
+    if (symbol.id < 0 && ranked_ && !spec_.emit_unknown && !spec_.byte_fallback) continue;
     symbols.push_back(symbol);
   }
   if (ranked_) {
@@ -395,7 +404,7 @@ void TokenizerImpl::put_unknown(std::string_view text, Scratch& scratch) const {
       return;
     }
   }
-  if (!spec_.unk) return;  // as Hugging Face tokenizers: what no token can stand for is left out
+  if (!spec_.emit_unknown) return;
   if (!(spec_.fuse_unknown && scratch.unknown_last)) scratch.out.push_back(*spec_.unk);
   scratch.unknown_last = true;
 }

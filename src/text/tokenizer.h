@@ -73,10 +73,12 @@ struct TokenizerSpec {
   std::vector<AddedToken> added;     ///< the tokens of type control and user_defined are added by make_tokenizer()
   std::vector<std::string> merges;   ///< "left right", best first. sentencepiece_bpe may have scores instead.
                                      ///< Emptied by make_tokenizer()
+  std::vector<uint32_t> merge_left_bytes;  ///< of each merge the length of its left part; empty: up to its first space
   bool add_bos = false;
   bool add_eos = false;
   bool ignore_merges = false;        ///< a whole word that is a token is taken as it is (Llama 3)
   bool byte_fallback = false;        ///< characters that are no token become tokens <0x00> to <0xFF>
+  bool emit_unknown = false;         ///< text that no token stands for becomes `unk`; else it is left out
   bool fuse_unknown = false;         ///< neighbouring unknown characters become one unknown token
   bool decode_strips_space = false;  ///< the first space of the decoded text was put there by encode()
   std::vector<uint8_t> precompiled_charsmap;  ///< of a charsmap normalizer

@@ -84,6 +84,10 @@ Status check_model(const TokenizerSpec& spec) {
   if (spec.kind == Kind::sentencepiece_bpe && spec.scores.empty() && spec.merges.empty()) {
     return bad_input(fmt::format("{}: a SentencePiece vocabulary with neither scores nor merges", spec.origin));
   }
+  if (!spec.merge_left_bytes.empty() && spec.merge_left_bytes.size() != spec.merges.size()) {
+    return bad_input(fmt::format("{}: {} lengths of left parts for {} merges", spec.origin, spec.merge_left_bytes.size(),
+                                 spec.merges.size()));
+  }
   if (spec.kind == Kind::unigram && !spec.merges.empty()) {
     return bad_input(fmt::format("{}: a unigram vocabulary with merges", spec.origin));
   }
@@ -118,6 +122,9 @@ Status check_spec(TokenizerSpec& spec) {
   for (const TokenId id : spec.eog) TRY(check_id(spec, id, "an id that ends a generation"));
   if (spec.add_bos && !spec.bos) return bad_input(fmt::format("{}: BOS is to be added, but there is none", spec.origin));
   if (spec.add_eos && !spec.eos) return bad_input(fmt::format("{}: EOS is to be added, but there is none", spec.origin));
+  if (spec.emit_unknown && !spec.unk) {
+    return bad_input(fmt::format("{}: unknown text is to become the unknown token, but there is none", spec.origin));
+  }
   TRY(check_model(spec));
   TRY(check_added(spec));
   std::vector<bool> added(spec.tokens.size());
@@ -137,9 +144,9 @@ Status check_spec(TokenizerSpec& spec) {
 
 Result<std::pair<std::string_view, std::string_view>> split_merge(const TokenizerSpec& spec, size_t rank) {
   const std::string_view merge = spec.merges[rank];
-  // The first space after the first character: a part may not contain one, as byte-level and SentencePiece tokens do not.
-  const size_t space = merge.find(' ', 1);
-  if (space == std::string_view::npos || space + 1 == merge.size()) {
+  // A part may only contain a space where its length is given; byte-level and SentencePiece tokens contain none.
+  const size_t space = spec.merge_left_bytes.empty() ? merge.find(' ', 1) : spec.merge_left_bytes[rank];
+  if (space == 0 || space == std::string_view::npos || space + 1 >= merge.size()) {
     return bad_input(fmt::format("{}: merge {} is {}; it must be two tokens with a space between", spec.origin, rank,
                                  quoted(merge)));
   }

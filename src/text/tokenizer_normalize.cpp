@@ -52,8 +52,8 @@ Result<Normalizer> Normalizer::compile(const TokenizerSpec& spec) {
         if (!regex) return bad_input(fmt::format("{}: normalizer: {}", spec.origin, regex.error().message));
         compiled.regex = std::move(regex).value();
       }
-    } else if (step.kind == Kind::prepend && step.content.size() > 4096) {
-      return bad_input(fmt::format("{}: a Prepend normalizer of {} bytes; allowed are 4096", spec.origin, step.content.size()));
+    } else if (step.kind == Kind::prepend && step.content.size() > 64) {
+      return bad_input(fmt::format("{}: a Prepend normalizer of {} bytes; allowed are 64", spec.origin, step.content.size()));
     } else if (step.kind == Kind::charsmap) {
       auto charsmap = Charsmap::parse(spec.precompiled_charsmap);
       if (!charsmap) return bad_input(fmt::format("{}: precompiled_charsmap: {}", spec.origin, charsmap.error().message));

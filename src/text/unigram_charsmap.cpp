@@ -8,6 +8,8 @@
 namespace quintet {
 namespace {
 
+/// The longest that NFKC makes of a character has 33 bytes; longer ones would let a file blow up every text.
+constexpr size_t kMaxMappedBytes = 128;
 constexpr size_t kClusterBytes = 6;  // clusters as long as this are taken character by character
 
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) == 1; }
@@ -51,8 +53,9 @@ bool Charsmap::transform(std::string_view chunk, std::string_view& mapped) const
     if (!has_leaf(unit)) continue;
     const uint32_t text = value(units_[node]);
     if (text >= texts_.size() || (static_cast<uint8_t>(texts_[text]) & 0xC0) == 0x80) return false;
-    mapped = std::string_view(texts_).substr(text, texts_.find('\0', text) - text);
-    return true;
+    mapped = std::string_view(texts_).substr(text);
+    mapped = mapped.substr(0, mapped.find('\0'));
+    return mapped.size() <= kMaxMappedBytes;
   }
   return false;
 }

@@ -12,14 +12,14 @@ import json
 import multiprocessing
 import pathlib
 import random
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unicodedata
 
-import gguf
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -88,6 +88,9 @@ SENTENCEPIECE = {
     "ggml-vocab-gemma-4": False,
 }
 UNIGRAM = ["ggml-vocab-nomic-bert-moe"]
+# Of these the tokenizer.json that Hugging Face tokenizers write is read and compared, too.
+AS_JSON = ["SmolLM2-135M-Instruct.Q4_1", "ggml-vocab-deepseek-coder", "ggml-vocab-falcon", "ggml-vocab-llama-bpe",
+           "ggml-vocab-llama-spm", "ggml-vocab-phi-3", "ggml-vocab-nomic-bert-moe"]
 NAMES = [*BYTE_LEVEL, *SENTENCEPIECE, *UNIGRAM]
 
 
@@ -96,26 +99,52 @@ def path_of(name):
     return folder / f"{name}.gguf"
 
 
+def read_metadata(path):
+    """The metadata of a GGUF file; much faster than the package gguf where arrays have 500,000 strings."""
+    data = path.read_bytes()
+    formats = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+    at = 24
+
+    def string():
+        nonlocal at
+        (length,) = struct.unpack_from("<Q", data, at)
+        at += 8 + length
+        return data[at - length:at].decode()
+
+    def value(kind):
+        nonlocal at
+        if kind == 8:
+            return string()
+        if kind == 9:
+            element, count = struct.unpack_from("<IQ", data, at)
+            at += 12
+            if element in (8, 9):
+                return [value(element) for _ in range(count)]
+            out = list(struct.unpack_from(f"<{count}{formats[element]}", data, at))
+            at += struct.calcsize(f"<{count}{formats[element]}")
+            return out
+        (out,) = struct.unpack_from("<" + formats[kind], data, at)
+        at += struct.calcsize("<" + formats[kind])
+        return out
+
+    fields = {}
+    for _ in range(struct.unpack_from("<Q", data, 16)[0]):
+        key = string()
+        (kind,) = struct.unpack_from("<I", data, at)
+        at += 4
+        fields[key] = value(kind)
+    return fields
+
+
 class Vocabulary:
     def __init__(self, path):
-        fields = gguf.GGUFReader(path).fields
-
-        def strings(key):
-            field = fields[key]
-            return [bytes(field.parts[i]).decode() for i in field.data]
-
-        def numbers(key):
-            field = fields[key]
-            return [field.parts[i][0].item() for i in field.data]
-
-        self.tokens = strings("tokenizer.ggml.tokens")
-        self.types = numbers("tokenizer.ggml.token_type")
-        self.merges = strings("tokenizer.ggml.merges") if "tokenizer.ggml.merges" in fields else None
-        self.scores = numbers("tokenizer.ggml.scores") if "tokenizer.ggml.scores" in fields else None
-        key = "tokenizer.ggml.unknown_token_id"
-        self.unknown = fields[key].contents() if key in fields else None
-        key = "tokenizer.ggml.precompiled_charsmap"
-        self.charsmap = bytes(numbers(key)) if key in fields else None
+        fields = read_metadata(path)
+        self.tokens = fields["tokenizer.ggml.tokens"]
+        self.types = fields["tokenizer.ggml.token_type"]
+        self.merges = fields.get("tokenizer.ggml.merges")
+        self.scores = fields.get("tokenizer.ggml.scores")
+        self.unknown = fields.get("tokenizer.ggml.unknown_token_id")
+        self.charsmap = bytes(fields.get("tokenizer.ggml.precompiled_charsmap", []))
         # Converters fill gaps with [PADn]: nothing that stands for text.
         for i, token in enumerate(self.tokens):
             if self.types[i] != NORMAL and token.startswith("[PAD") and token[4:-1].isdigit() and token.endswith("]"):
@@ -131,15 +160,22 @@ def add_user_defined(tokenizer, vocabulary, rstrip=False):
                           for text in vocabulary.user_defined()])
 
 
-def byte_level_reference(name, v):
+def add_special(tokenizer, v):
+    tokenizer.add_special_tokens([t for i, t in enumerate(v.tokens) if v.types[i] in (CONTROL, UNUSED)])
+
+
+def byte_level_reference(name, v, complete):
     nfc, steps, ignore_merges = BYTE_LEVEL[name]
-    vocab = {t: i for i, t in enumerate(v.tokens) if v.types[i] in (NORMAL, USER_DEFINED)}
+    vocab = {t: i for i, t in enumerate(v.tokens) if complete or v.types[i] in (NORMAL, USER_DEFINED)}
     merges = [tuple(m.split(" ")) for m in v.merges]
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=ignore_merges))
     if nfc:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
     add_user_defined(tokenizer, v)
+    if complete:
+        add_special(tokenizer, v)
     return tokenizer
 
 
@@ -157,18 +193,24 @@ def merges_by_score(v, usable):
     return [(a, b) for a, b, _ in merges]
 
 
-def sentencepiece_reference(name, v):
+def sentencepiece_reference(name, v, complete):
     prefix = SENTENCEPIECE[name]
     usable = {t: i for i, t in enumerate(v.tokens) if v.types[i] in (NORMAL, USER_DEFINED)}
     merges = [tuple(m.split(" ")) for m in v.merges] if v.merges else merges_by_score(v, usable)
     vocab = usable | {t: i for i, t in enumerate(v.tokens) if v.types[i] == BYTE}
     if v.unknown is not None:
         vocab["<unk>"] = v.unknown
+    if complete:
+        vocab = {t: i for i, t in enumerate(v.tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, byte_fallback=True, fuse_unk=True,
                                      unk_token="<unk>" if v.unknown is not None else None))
     tokenizer.normalizer = normalizers.Sequence(
         ([normalizers.Prepend("\u2581")] if prefix else []) + [normalizers.Replace(" ", "\u2581")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()] + ([decoders.Strip(" ", 1, 0)] if prefix else []))
     add_user_defined(tokenizer, v, rstrip="phi-3" in name)  # its </s> has the flag in Phi-3's tokenizer.json
+    if complete:
+        add_special(tokenizer, v)
     return tokenizer
 
 
@@ -179,13 +221,15 @@ def unigram_reference(v):
     tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(v.charsmap), normalizers.Strip(left=False, right=True),
                                                  normalizers.Replace(Regex(" {2,}"), "\u2581")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(replacement="\u2581", prepend_scheme="always")
     return tokenizer
 
 
-def reference(name, v):
+def reference(name, v, complete=False):
+    """`complete`: with special tokens, as a tokenizer.json has them."""
     if name in BYTE_LEVEL:
-        return byte_level_reference(name, v)
-    return sentencepiece_reference(name, v) if name in SENTENCEPIECE else unigram_reference(v)
+        return byte_level_reference(name, v, complete)
+    return sentencepiece_reference(name, v, complete) if name in SENTENCEPIECE else unigram_reference(v)
 
 
 # Blocks of many scripts and of symbols.
@@ -323,7 +367,22 @@ def show_difference(name, text, got, expected, v):
     print(f"  {name}: {len(text)} characters {text[:120]!r}\n    at id {at}: got {near(got)}, expected {near(expected)}")
 
 
+def encode_expected(ref, strings):
+    ref.encode_special_tokens = True
+    return [e.ids for s in range(0, len(strings), 512)
+            for e in ref.encode_batch_fast(strings[s:s + 512], add_special_tokens=False)]
+
+
+def encode_lines(arguments, strings):
+    run = subprocess.run(arguments + ["--jsonl"], input="".join(json.dumps(s) + "\n" for s in strings),
+                         capture_output=True, text=True)
+    if run.returncode != 0:
+        print(f"  {arguments}: {run.stderr}")
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
 def compare(job):
+    """(name, how many strings, how many differ, seconds); None differ where the file is absent."""
     name, binary, count, seed = job
     path = path_of(name)
     if not path.exists():
@@ -331,27 +390,28 @@ def compare(job):
     start = time.time()
     v = Vocabulary(path)
     ref = reference(name, v)
-    ref.encode_special_tokens = True
     corpus = Corpus(seed)
     strings = corpus.strings(count) + [corpus.long_line(1 << 20)]
-    lines = "".join(json.dumps(s) + "\n" for s in strings)
-    run = subprocess.run([binary, "tokenize", path, "--jsonl"], input=lines, capture_output=True, text=True)
-    if run.returncode != 0:
-        print(f"  {name}: {run.stderr}")
-        return name, len(strings), len(strings), time.time() - start
-    got = [json.loads(line) for line in run.stdout.splitlines()]
-    expected = [e.ids for s in range(0, len(strings), 512)
-                for e in ref.encode_batch_fast(strings[s:s + 512], add_special_tokens=False)]
+    got = encode_lines([binary, "tokenize", path], strings)
+    expected = encode_expected(ref, strings)
     broken = corpus.broken_bytes(100_000)
     with tempfile.NamedTemporaryFile() as file:
         file.write(broken)
         file.flush()
         run = subprocess.run([binary, "tokenize", path, "-f", file.name], capture_output=True, text=True)
-    text = broken.decode(errors="replace")
-    strings.append(text)
-    got.append([int(i) for i in run.stdout.split()])
-    expected.append(ref.encode(text, add_special_tokens=False).ids)
-    wrong = [i for i in range(len(strings)) if i >= len(got) or got[i] != expected[i]]
+    strings.append(broken.decode(errors="replace"))
+    got += [[]] * (len(strings) - 1 - len(got)) + [[int(i) for i in run.stdout.split()]]
+    expected += encode_expected(ref, strings[-1:])
+    if name in AS_JSON:
+        again = strings[:: len(strings) // 2000]
+        ref = reference(name, v, complete=True)
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            ref.save(file.name)
+            got += encode_lines([binary, "tokenize", path, "--tokenizer", file.name], again)
+        strings += again
+        expected += encode_expected(ref, again)
+        got += [[]] * (len(strings) - len(got))
+    wrong = [i for i in range(len(strings)) if got[i] != expected[i]]
     for i in wrong[:3]:
         show_difference(name, strings[i], got[i], expected[i], v)
     return name, len(strings), len(wrong), time.time() - start
