@@ -5,8 +5,6 @@
 // were sent ahead wait in the input buffer, which is bounded.
 #pragma once
 
-#include <poll.h>
-
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -29,7 +27,7 @@ using tcp = asio::ip::tcp;
 
 inline constexpr size_t kReadBytes = 16u << 10;  ///< most that one read takes
 inline constexpr int kSendBufferBytes = 128 << 10;
-inline constexpr int64_t kWatchMs = 250;    ///< how often a client that is too far ahead is asked whether it is there
+inline constexpr int64_t kReadOnMs = 250;   ///< how long a client that sent a lot ahead is not read from
 inline constexpr int64_t kLingerMs = 2000;  ///< how long a refused client may go on sending before the socket closes
 
 /// What an exchange and its connection share. The mutex guards `leave`, `gone` and `ended`.
@@ -185,7 +183,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void next_request() {
     flow_ = nullptr;
-    answer_whole_ = false;
+    answer_whole_ = reads_on_ = false;
     reader_.emplace(limits_);
     if (hub_.draining) return close();
     set_read_deadline(limits_.idle_timeout_ms);
@@ -212,7 +210,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void read() {
     if (reading_ || peer_done_ || closed_) return;
-    if (flow_ && input_.size() >= ahead_bytes(limits_)) return watch();
+    if (flow_ && input_.size() >= ahead_bytes(limits_)) {
+      if (!reads_on_) return wait_before_reading_on();
+      if (input_.size() >= ahead_bytes(limits_) + limits_.max_body_bytes) {
+        LOG_WARN("http: a client that sent {} bytes ahead of its answer is left", input_.size());
+        return close();
+      }
+    }
     reading_ = true;
     socket_.async_read_some(asio::buffer(read_bytes_), [self = shared_from_this()](ErrorCode error, size_t bytes) {
       self->reading_ = false;
@@ -232,16 +236,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     close();
   }
 
-  /// The client has sent so much ahead that nothing more is read, so its leaving must be asked for.
-  void watch() {
+  /// The client has sent a lot ahead. Where answers are quick it is enough to read no more for now; where one takes its
+  /// time, the only way to see whether the client has left is to read on, up to a bound.
+  void wait_before_reading_on() {
     const auto deadline = ++read_deadline_;
-    read_timer_.expires_after(std::chrono::milliseconds(kWatchMs));
+    read_timer_.expires_after(std::chrono::milliseconds(kReadOnMs));
     read_timer_.async_wait([self = shared_from_this(), deadline](ErrorCode) {
       if (self->closed_ || self->read_deadline_ != deadline || !self->flow_) return;
-      pollfd query{self->socket_.native_handle(), POLLRDHUP, 0};
-      if (poll(&query, 1, 0) == 1 && (query.revents & (POLLRDHUP | POLLHUP | POLLERR)) && !self->answer_whole_)
-        return self->close();
-      self->watch();
+      self->reads_on_ = true;
+      self->read();
     });
   }
 
@@ -364,6 +367,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   bool closed_ = false, reading_ = false, writing_ = false;
   bool peer_done_ = false;     ///< the client sends no more
+  bool reads_on_ = false;      ///< see wait_before_reading_on()
   bool lingering_ = false;     ///< all is answered; input is thrown away until the client closes
   bool answer_whole_ = false;  ///< only writing is left
   bool keep_alive_ = true, chunked_ = true, head_only_ = false;  ///< of the present request
@@ -371,10 +375,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 template <class Task>
 void Hub::each(Task task) {
-  std::lock_guard lock(mutex);
-  for (Connection* connection : connections)
-    // A connection that is being destroyed waits for the mutex and needs no task.
-    if (auto alive = connection->weak_from_this().lock()) alive->post(task);
+  // Destroying a connection takes the mutex, so the last reference to one must not end under it.
+  std::vector<std::shared_ptr<Connection>> alive;
+  {
+    std::lock_guard lock(mutex);
+    for (Connection* connection : connections)
+      if (auto held = connection->weak_from_this().lock()) alive.push_back(std::move(held));
+  }
+  for (const auto& connection : alive) connection->post(task);
 }
 
 class Exchange : public HttpExchange {
@@ -405,10 +413,11 @@ class Exchange : public HttpExchange {
   }
 
   bool write(std::string_view bytes) override {
-    if (flow_->is_gone()) return false;
+    if (too_slow_ || flow_->is_gone()) return false;
     if ((flow_->unsent_bytes += bytes.size()) > connection_->limits().max_unsent_bytes) {
       LOG_WARN("http: a client is more than {} bytes behind its stream and is left", connection_->limits().max_unsent_bytes);
-      connection_->post([flow = flow_](Connection& self) { self.close(); });
+      too_slow_ = true;
+      connection_->post([](Connection& self) { self.close(); });
       return false;
     }
     connection_->post([flow = flow_, text = std::string(bytes)](Connection& self) { self.write(flow, text); });
@@ -436,7 +445,7 @@ class Exchange : public HttpExchange {
  private:
   const std::shared_ptr<Connection> connection_;
   const std::shared_ptr<Flow> flow_;
-  std::atomic<bool> begun_{false}, ended_{false};
+  std::atomic<bool> begun_{false}, ended_{false}, too_slow_{false};
 };
 
 inline void Connection::dispatch() {

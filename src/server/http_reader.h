@@ -17,7 +17,7 @@ namespace beast = boost::beast;
 namespace bhttp = boost::beast::http;
 using ErrorCode = boost::system::error_code;
 
-inline constexpr size_t kAheadBytes = 64u << 10;  ///< most that a client may send ahead of its running request
+inline constexpr size_t kAheadBytes = 64u << 10;  ///< what a client may send ahead of its running request
 
 inline bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](unsigned char x, unsigned char y) {

@@ -20,6 +20,7 @@ using Json = nlohmann::ordered_json;
 constexpr double kMaxTemperature = 2, kMaxPenalty = 2;  // OpenAI's
 constexpr double kMinRepeatPenalty = 0.01, kMaxRepeatPenalty = 100;
 constexpr float kMaxBias = 100;
+constexpr size_t kMaxBiasEntries = 1024;  // what the engine takes
 constexpr int32_t kMaxTopK = 1 << 30;
 constexpr int32_t kDefaultCompletionTokens = 16;  // OpenAI's, of /v1/completions alone
 
@@ -49,6 +50,8 @@ void read_bias(Fields& fields, const RequestRules& rules, std::vector<LogitBias>
   const Json* value = fields.take("logit_bias");
   if (value == nullptr) return;
   if (!value->is_object()) return fields.fail_type("logit_bias", "an object of token ids and numbers", *value);
+  if (value->size() > kMaxBiasEntries)
+    return fields.fail_value("logit_bias", fmt::format("found {} entries, allowed are at most {}", value->size(), kMaxBiasEntries));
   for (const auto& [key, number] : value->items()) {
     const std::string path = fmt::format("logit_bias.{}", quote_text(key));
     TokenId token = -1;

@@ -86,6 +86,8 @@ std::string PromptBuilder::mark(std::string_view text, std::string_view mark) co
 }
 
 Result<std::vector<TokenId>> PromptBuilder::conversation(const ConversationInput& input) const {
+  if (!model_.chat_template && !model_.chat_template_error.empty())
+    return bad_input("The model's chat template cannot be used: " + model_.chat_template_error);
   if (!model_.chat_template)
     return bad_input("The model has no chat template; use /v1/completions, or start the server with --chat-template FILE.");
   const std::string mark = unused_mark(input);

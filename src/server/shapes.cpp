@@ -30,8 +30,8 @@ Json finish_json(FinishReason finish) {
   return finish == FinishReason::length ? "length" : "stop";
 }
 
-/// JSON has no infinities; OpenAI writes -9999 for a token that is next to impossible.
-double finite(float logprob) { return std::max(logprob, -9999.0f); }
+/// JSON has no infinities; OpenAI writes -9999 for a token that is next to impossible. A certain one is 0, not -0.
+double finite(float logprob) { return std::max(logprob, -9999.0f) + 0.0; }
 
 Json entry_json(const TokenLogprob::Entry& entry) {
   Json bytes = Json::array();
