@@ -276,7 +276,7 @@ std::vector<TokenId> TokenizerImpl::encode(std::string_view text, const EncodeOp
     text = sanitized;
   }
   scratch.stretches.clear();
-  added_raw_->cut(text, options.parse_special, scratch.stretches);
+  added_raw_->cut(text, options, scratch.stretches);
   for (const auto& stretch : scratch.stretches) {
     if (stretch.id >= 0) {
       scratch.out.push_back(stretch.id);
@@ -298,7 +298,8 @@ void TokenizerImpl::encode_raw(std::string_view text, bool at_start, const Encod
   }
   if (added_normalized_->empty()) return encode_words(text, at_start, scratch);
   scratch.inner.clear();
-  added_normalized_->cut(text, options.parse_special, scratch.inner);
+  // Offsets of the text as it was given do not hold for the normalized one.
+  added_normalized_->cut(text, {.parse_special = options.parse_special}, scratch.inner);
   for (const auto& stretch : scratch.inner) {
     if (stretch.id >= 0) {
       scratch.out.push_back(stretch.id);

@@ -1,6 +1,7 @@
 // Leftmost-longest search with the flags of Hugging Face's added tokens.
 #include "text/tokenizer_added.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "text/unicode.h"
@@ -31,8 +32,11 @@ AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens, std::v
                                    bool normalized)
     : tokens_(tokens), index_(entries(tokens, texts, normalized)) {}
 
-void AddedTokenFinder::cut(std::string_view text, bool parse_special, std::vector<Stretch>& out) const {
+void AddedTokenFinder::cut(std::string_view text, const EncodeOptions& options, std::vector<Stretch>& out) const {
   size_t piece = 0;
+  const auto looks_special_alone = [&](size_t at) {
+    return std::binary_search(options.not_special_at.begin(), options.not_special_at.end(), at);
+  };
   const auto add_text = [&](size_t end) {
     if (end > piece) out.push_back({-1, piece, end});
   };
@@ -54,7 +58,7 @@ void AddedTokenFinder::cut(std::string_view text, bool parse_special, std::vecto
     const AddedToken& token = tokens_[static_cast<size_t>(found)];
     size_t begin = at, end = at + length;
     at = end;  // also where it is passed over: nothing is searched inside of it
-    if (token.special && !parse_special) continue;
+    if (token.special && (!options.parse_special || looks_special_alone(begin))) continue;
     if (token.single_word) {
       const bool word_before = begin > 0 && is_word_character(decode_utf8(text, previous_character(text, begin)).code_point);
       const bool word_after = end < text.size() && is_word_character(decode_utf8(text, end).code_point);

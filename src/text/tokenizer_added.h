@@ -23,8 +23,8 @@ class AddedTokenFinder {
     size_t begin = 0, end = 0;
   };
   /// Cuts `text` at added tokens, the leftmost and there the longest. Special ones are passed over unless
-  /// `parse_special`. Empty stretches are left out.
-  void cut(std::string_view text, bool parse_special, std::vector<Stretch>& out) const;
+  /// `options` has parse_special, and where they begin at one of its not_special_at. Empty stretches are left out.
+  void cut(std::string_view text, const EncodeOptions& options, std::vector<Stretch>& out) const;
   bool empty() const { return index_.empty(); }
 
  private:
