@@ -1,34 +1,28 @@
 // The reference backend: host memory, no packing, operations that run where they are called.
 #include "backend/reference/reference.h"
 
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include <cstring>
-#include <new>
 
 #include "backend/reference/reference_ops.h"
 #include "backend/reference/reference_weight.h"
+#include "base/host_memory.h"
 #include "base/units.h"
 
 namespace quintet {
 namespace {
 
-constexpr std::align_val_t kAlignment{256};
-
-uint64_t physical_bytes(int name) {
-  const long pages = sysconf(name), page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0;
-}
-
 class ReferenceBackend final : public Backend {
  public:
   BackendInfo info() const override {
+    const HostMemory memory = host_memory();
     return {.name = "reference",
             .description = "scalar reference, sums in double",
             .activation = DType::f32,
             .kv = DType::f32,
-            .total_bytes = physical_bytes(_SC_PHYS_PAGES),
-            .free_bytes = physical_bytes(_SC_AVPHYS_PAGES)};
+            .total_bytes = memory.total_bytes,
+            .free_bytes = memory.available_bytes};
   }
 
   Numerics numerics() const override {
@@ -43,13 +37,14 @@ class ReferenceBackend final : public Backend {
   Ops& ops() override { return ops_; }
 
   Result<Buffer> allocate(size_t bytes, BufferUse) override {
-    void* data = ::operator new(bytes, kAlignment, std::nothrow);
-    if (!data) {
+    // A mapping is zero, aligned to a page, and costs nothing where it is not touched.
+    const size_t mapped = bytes > 0 ? bytes : 1;
+    void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) {
       return no_room(fmt::format("no room for {} of host memory; {} are free", format_bytes(bytes),
-                                 format_bytes(physical_bytes(_SC_AVPHYS_PAGES))));
+                                 format_bytes(host_memory().available_bytes)));
     }
-    std::memset(data, 0, bytes);
-    return Buffer(data, bytes, [](void* p) { ::operator delete(p, kAlignment); });
+    return Buffer(data, bytes, [mapped](void* p) { munmap(p, mapped); });
   }
 
   Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts) override {
