@@ -15,8 +15,8 @@ inline constexpr uint32_t kGgufTypes = 13;
 inline constexpr uint64_t kGgufDefaultAlignment = 32;
 inline constexpr uint64_t kGgufMaxAlignment = uint64_t{1} << 20;
 inline constexpr uint64_t kGgufMaxNameBytes = 65535;  ///< of keys by the specification; of tensor names alike
-inline constexpr uint64_t kGgufMaxKeys = 65536;       ///< real files have under a hundred
-inline constexpr uint64_t kGgufMaxTensors = uint64_t{1} << 20;
+inline constexpr uint64_t kGgufMaxKeys = 65536;                     ///< real files have under a hundred
+inline constexpr uint64_t kGgufMaxTensors = uint64_t{1} << 17;      ///< the largest real sets have some 50,000
 inline constexpr uint32_t kGgufMaxDimensions = 4;
 inline constexpr int kGgufMaxArrayDepth = 4;          ///< arrays of arrays are walked, but no getter reads them
 

@@ -127,19 +127,35 @@ class GgufParser {
   static Status sort_tensors(GgufFile& file);
 
  private:
-  Error fault(std::string_view field, std::string_view found, std::string_view allowed) const {
-    return bad_input(fmt::format("{}: {}: found {}, allowed is {}", file_.path(), field, found, allowed));
+  /// What is being read, for messages. Made into text by a fault alone: a file may have a hundred thousand tensors.
+  struct Field {
+    std::string_view kind;  ///< "metadata", "tensor", ...
+    std::string_view name = {};
+    uint64_t number = 0, count = 0;  ///< of an entry whose name is not known yet
+  };
+  static std::string text_of(const Field& field) {
+    if (!field.name.empty()) return fmt::format("{} {}", field.kind, printable(field.name));
+    return field.count ? fmt::format("{} {} of {}", field.kind, field.number, field.count) : std::string(field.kind);
   }
-  Error ends(std::string_view field, uint64_t wanted_bytes) const {
-    return fault(field, fmt::format("the end of the file {} bytes behind byte {}", cursor_.left(), cursor_.offset()),
-                 fmt::format("{} bytes there", wanted_bytes));
+
+  Error fault(const Field& field, std::string_view found, std::string_view allowed) const {
+    return bad_input(fmt::format("{}: {}: found {}, allowed is {}", file_.path(), text_of(field), found, allowed));
+  }
+  Error ends(const Field& field, uint64_t wanted_bytes) const {
+    return fault(field, end_text(), fmt::format("{} bytes there", wanted_bytes));
+  }
+  Error element_ends(const Field& field, uint64_t element, uint64_t wanted_bytes) const {
+    return fault(field, fmt::format("{} in element {}", end_text(), element), fmt::format("{} bytes there", wanted_bytes));
+  }
+  std::string end_text() const {
+    return fmt::format("the end of the file {} bytes behind byte {}", cursor_.left(), cursor_.offset());
   }
 
   Status read_counts();
-  Status read_name(std::string_view field, std::string_view& name);
+  Status read_name(const Field& field, std::string_view& name);
   Status read_values();
   Status read_value(GgufValue& value);
-  Status skip_array(std::string_view field, int depth, GgufType& element, uint64_t& count);
+  Status skip_array(const Field& field, int depth, GgufType& element, uint64_t& count);
   Status read_alignment();
   Status read_tensors();
   Status read_tensor(uint64_t index, GgufTensor& tensor, uint64_t& offset);
@@ -155,34 +171,34 @@ class GgufParser {
 
 Status GgufParser::read_counts() {
   std::array<char, 4> magic{};
-  if (!cursor_.take(magic)) return ends("magic", 4);
+  if (!cursor_.take(magic)) return ends({"magic"}, 4);
   const std::string_view text(magic.data(), magic.size());
   // Magics of older files, which were written as little-endian numbers: the letters stand in reverse.
   if (text == "lmgg" || text == "fmgg" || text == "tjgg" || text == "algg")
-    return fault("magic", fmt::format("a legacy GGML file ({})", printable(text)), "GGUF version 2 or 3: convert the model again");
-  if (text == "FUGG") return fault("magic", "a big-endian file", "a little-endian GGUF");
-  if (text != "GGUF") return fault("magic", printable(text), "'GGUF'");
+    return fault({"magic"}, fmt::format("a legacy GGML file ({})", printable(text)), "GGUF version 2 or 3: convert the model again");
+  if (text == "FUGG") return fault({"magic"}, "a big-endian file", "a little-endian GGUF");
+  if (text != "GGUF") return fault({"magic"}, printable(text), "'GGUF'");
 
-  if (!cursor_.take(file_.version_)) return ends("version", 4);
+  if (!cursor_.take(file_.version_)) return ends({"version"}, 4);
   if (file_.version_ != 2 && file_.version_ != 3) {
     if (file_.version_ != 0 && (file_.version_ & 0xFFFF) == 0)
-      return fault("version", fmt::format("{:#010x}, so a big-endian file", file_.version_), "a little-endian GGUF");
-    return fault("version", fmt::format("{}", file_.version_), "2 or 3");
+      return fault({"version"}, fmt::format("{:#010x}, so a big-endian file", file_.version_), "a little-endian GGUF");
+    return fault({"version"}, fmt::format("{}", file_.version_), "2 or 3");
   }
-  if (!cursor_.take(tensor_count_)) return ends("tensor count", 8);
-  if (!cursor_.take(key_count_)) return ends("metadata count", 8);
-  const auto bounded = [&](std::string_view field, uint64_t count, uint64_t limit, uint64_t least_bytes) -> Status {
+  if (!cursor_.take(tensor_count_)) return ends({"tensor count"}, 8);
+  if (!cursor_.take(key_count_)) return ends({"metadata count"}, 8);
+  const auto bounded = [&](const Field& field, uint64_t count, uint64_t limit, uint64_t least_bytes) -> Status {
     limit = std::min(limit, cursor_.left() / least_bytes);
     if (count > limit)
       return fault(field, fmt::format("{}", count),
                    fmt::format("at most {} in the {} bytes that follow", limit, cursor_.left()));
     return {};
   };
-  TRY(bounded("metadata count", key_count_, kGgufMaxKeys, kGgufMinKeyBytes));
-  return bounded("tensor count", tensor_count_, kGgufMaxTensors, kGgufMinTensorBytes);
+  TRY(bounded({"metadata count"}, key_count_, kGgufMaxKeys, kGgufMinKeyBytes));
+  return bounded({"tensor count"}, tensor_count_, kGgufMaxTensors, kGgufMinTensorBytes);
 }
 
-Status GgufParser::read_name(std::string_view field, std::string_view& name) {
+Status GgufParser::read_name(const Field& field, std::string_view& name) {
   uint64_t length = 0;
   if (!cursor_.take(length)) return ends(field, 8);
   if (length == 0 || length > kGgufMaxNameBytes)
@@ -198,7 +214,7 @@ Status GgufParser::read_name(std::string_view field, std::string_view& name) {
 Status GgufParser::read_values() {
   for (uint64_t i = 0; i < key_count_; ++i) {
     GgufValue value;
-    TRY(read_name(fmt::format("metadata key {} of {}", i + 1, key_count_), value.key));
+    TRY(read_name({.kind = "metadata key", .number = i + 1, .count = key_count_}, value.key));
     TRY(read_value(value));
     file_.values_.push_back(value);
   }
@@ -209,12 +225,12 @@ Status GgufParser::read_values() {
   const auto same = std::adjacent_find(file_.value_order_.begin(), file_.value_order_.end(),
                                        [&](uint32_t a, uint32_t b) { return key(a) == key(b); });
   if (same != file_.value_order_.end())
-    return fault(fmt::format("metadata {}", printable(key(*same))), "the key twice", "each key once");
+    return fault({"metadata", key(*same)}, "the key twice", "each key once");
   return {};
 }
 
 Status GgufParser::read_value(GgufValue& value) {
-  const auto field = fmt::format("metadata {}", printable(value.key));
+  const Field field{"metadata", value.key};
   uint32_t type = 0;
   if (!cursor_.take(type)) return ends(field, 4);
   if (type >= kGgufTypes) return fault(field, fmt::format("the value type {}", type), "0 to 12");
@@ -234,7 +250,7 @@ Status GgufParser::read_value(GgufValue& value) {
   return {};
 }
 
-Status GgufParser::skip_array(std::string_view field, int depth, GgufType& element, uint64_t& count) {
+Status GgufParser::skip_array(const Field& field, int depth, GgufType& element, uint64_t& count) {
   if (depth > kGgufMaxArrayDepth)
     return fault(field, fmt::format("arrays {} deep", depth), fmt::format("at most {}", kGgufMaxArrayDepth));
   uint32_t type = 0;
@@ -259,8 +275,8 @@ Status GgufParser::skip_array(std::string_view field, int depth, GgufType& eleme
       continue;
     }
     uint64_t length = 0;
-    if (!cursor_.take(length)) return ends(fmt::format("{}, element {}", field, i), 8);
-    if (!cursor_.skip(length)) return ends(fmt::format("{}, element {}", field, i), length);
+    if (!cursor_.take(length)) return element_ends(field, i, 8);
+    if (!cursor_.skip(length)) return element_ends(field, i, length);
   }
   return {};
 }
@@ -268,7 +284,7 @@ Status GgufParser::skip_array(std::string_view field, int depth, GgufType& eleme
 Status GgufParser::read_alignment() {
   TRY_ASSIGN(alignment_, file_.get_u64_or("general.alignment", kGgufDefaultAlignment));
   if (alignment_ < 8 || alignment_ > kGgufMaxAlignment || !std::has_single_bit(alignment_))
-    return fault("metadata 'general.alignment'", fmt::format("{}", alignment_),
+    return fault({"metadata", "general.alignment"}, fmt::format("{}", alignment_),
                  fmt::format("a power of two from 8 to {}", kGgufMaxAlignment));
   return {};
 }
@@ -289,7 +305,7 @@ Status GgufParser::read_tensors() {
   const uint64_t data_bytes = bytes_.size() > data ? bytes_.size() - data : 0;
   for (uint64_t i = 0; i < tensor_count_; ++i) {
     auto& tensor = file_.tensors_[i];
-    const auto field = fmt::format("tensor {}", printable(tensor.name));
+    const Field field{"tensor", tensor.name};
     uint64_t weights = 1;
     for (const auto dimension : tensor.shape) weights *= static_cast<uint64_t>(dimension);  // checked by read_tensor
     const uint64_t bytes = format_bytes_of(tensor.format, weights);
@@ -304,8 +320,8 @@ Status GgufParser::read_tensors() {
 }
 
 Status GgufParser::read_tensor(uint64_t index, GgufTensor& tensor, uint64_t& offset) {
-  TRY(read_name(fmt::format("name of tensor {} of {}", index + 1, tensor_count_), tensor.name));
-  const auto field = fmt::format("tensor {}", printable(tensor.name));
+  TRY(read_name({.kind = "name of tensor", .number = index + 1, .count = tensor_count_}, tensor.name));
+  const Field field{"tensor", tensor.name};
   uint32_t dimensions = 0, type = 0;
   if (!cursor_.take(dimensions)) return ends(field, 4);
   if (dimensions == 0 || dimensions > kGgufMaxDimensions)
@@ -343,7 +359,7 @@ Status GgufParser::check_overlaps() {
   for (size_t i = 1; i < by_place.size(); ++i) {
     const auto &before = *by_place[i - 1], &after = *by_place[i];
     if (before.bytes.data() + before.bytes.size() > after.bytes.data())
-      return fault(fmt::format("tensor {}", printable(after.name)),
+      return fault({"tensor", after.name},
                    fmt::format("bytes that {} has too", printable(before.name)), "no overlap");
   }
   return {};

@@ -156,7 +156,10 @@ TEST(Damage, GgufFullOfSmallEntriesIsRefusedQuickly) {
   test::GgufBuilder strings;
   strings.array<std::string>("s", GgufType::string, std::vector<std::string>(500000));
   strings.raw_value("bad", {255, 0, 0, 0});
-  for (const auto& bytes : {keys.build(), strings.build()}) {
+  test::GgufBuilder tensors;
+  for (uint64_t i = 0; i < 130000; ++i) tensors.tensor(std::to_string(i), {1}, 0, i * 32);
+  tensors.data(130000 * 32 - 31);
+  for (const auto& bytes : {keys.build(), strings.build(), tensors.build()}) {
     const int64_t begin_us = test::cpu_us();
     size_t peak = peak_of([&] { EXPECT_FALSE(read_gguf(bytes)); });
     EXPECT_LT(test::cpu_us() - begin_us, 1'000'000);

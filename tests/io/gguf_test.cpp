@@ -204,7 +204,7 @@ std::vector<BadCase> bad_cases() {
       {"array count", [=] { return GgufBuilder().raw_value("k", raw(kArray, uint32_t{10}, uint64_t{1} << 61)).build(); },
        {"an array of 2305843009213693952 u64", "at most 1 in the 15 bytes that follow"}},
       {"array of strings", [=] { return GgufBuilder().raw_value("k", raw(kArray, kString, uint64_t{1}, uint64_t{999})).build(); },
-       {"metadata 'k', element 0", "999 bytes"}},
+       {"metadata 'k': found the end of the file", "in element 0, allowed is 999 bytes there"}},
       {"alignment 0", [=] { return GgufBuilder().value<uint32_t>("general.alignment", GgufType::u32, 0).build(); },
        {"'general.alignment': found 0", "a power of two from 8"}},
       {"alignment 48", [=] { return GgufBuilder().value<uint32_t>("general.alignment", GgufType::u32, 48).build(); }, {"found 48"}},
