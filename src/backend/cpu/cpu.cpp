@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "backend/cpu/cpu_ops.h"
 #include "base/check.h"
+#include "base/host_memory.h"
 #include "base/units.h"
 
 namespace quintet {
@@ -19,16 +19,17 @@ using namespace cpu;
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(int threads, SimdTarget target) : kernels_(kernels_of(target)), pool_(threads), ops_(pool_, kernels_) {}
+  explicit CpuBackend(const CpuOptions& options)
+      : kernels_(kernels_of(options.simd)), pool_(options.threads), ops_(pool_, kernels_) {}
 
   BackendInfo info() const override {
-    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    const HostMemory memory = host_memory();
     return {.name = "cpu",
             .description = fmt::format("{}, {} thread{}", kernels_.name, pool_.threads(), pool_.threads() == 1 ? "" : "s"),
             .activation = DType::f32,
             .kv = DType::f16,
-            .total_bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page,
-            .free_bytes = static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) * page};
+            .total_bytes = memory.total_bytes,
+            .free_bytes = memory.available_bytes};
   }
 
   Numerics numerics() const override {
@@ -123,7 +124,7 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
-  return std::make_unique<CpuBackend>(options.threads, best_target());
+  return std::make_unique<CpuBackend>(options);
 }
 
 }  // namespace quintet

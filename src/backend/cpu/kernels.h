@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/layout.h"
 
 namespace quintet::cpu {
@@ -83,10 +84,7 @@ struct Kernels {
   void (*to_f16)(const float* x, int64_t count, bool nan_to_zero, uint16_t* out);
 };
 
-/// Targets built into this program, best first; the machine may lack the first ones.
-enum class SimdTarget : uint8_t { avx512, avx2, baseline };
-bool target_runs_here(SimdTarget target);
-SimdTarget best_target();
-const Kernels& kernels_of(SimdTarget target);
+/// The kernels for an instruction set that this machine runs.
+const Kernels& kernels_of(CpuSimd simd);
 
 }  // namespace quintet::cpu

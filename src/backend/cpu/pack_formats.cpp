@@ -220,6 +220,17 @@ bool pack_grid(WeightFormat format, const uint8_t* s, uint8_t* units, int row) {
   return finite_half(get_u16(s));
 }
 
+bool pack_int4_g128(const uint8_t* s, uint8_t* units, int row) {  // d, qs[64]: low nibbles are the first 64
+  constexpr int kUnitBytes = layout_info(Layout::q4_0).unit_bytes;
+  uint8_t codes[32];
+  for (int b = 0; b < 4; ++b, units += kUnitBytes) {
+    for (int i = 0; i < 32; ++i) codes[i] = s[2 + b % 2 * 32 + i] >> (4 * (b / 2)) & 15;
+    put_nibbles(units, row, codes);
+    put_u16(units + 256 + row * 2, get_u16(s));
+  }
+  return finite_half(get_u16(s));
+}
+
 bool pack_32(WeightFormat format, const uint8_t* s, uint8_t* unit, int row) {
   uint8_t codes[32];
   const auto put_halves = [&](int at, int count) {
@@ -271,7 +282,8 @@ Layout layout_of(WeightFormat format) {
     case WeightFormat::f32: return Layout::f32;
     case WeightFormat::f16: return Layout::f16;
     case WeightFormat::bf16: return Layout::bf16;
-    case WeightFormat::q4_0: return Layout::q4_0;
+    case WeightFormat::q4_0:
+    case WeightFormat::int4_g128: return Layout::q4_0;  // one scale for four units
     case WeightFormat::q4_1: return Layout::q4_1;
     case WeightFormat::q5_0: return Layout::q5_0;
     case WeightFormat::q5_1: return Layout::q5_1;
@@ -315,6 +327,7 @@ bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, i
     case WeightFormat::q4_k: return pack_q45_k(source, units, row, false);
     case WeightFormat::q5_k: return pack_q45_k(source, units, row, true);
     case WeightFormat::q6_k: return pack_q6_k(source, units, row);
+    case WeightFormat::int4_g128: return pack_int4_g128(source, units, row);
     case WeightFormat::iq4_xs: return pack_iq4_xs(source, units, row);
     case WeightFormat::iq2_xxs:
     case WeightFormat::iq2_xs:
@@ -323,6 +336,32 @@ bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, i
     case WeightFormat::iq3_s: return pack_grid(format, source, units, row);
     default: return pack_32(format, source, units, row);
   }
+}
+
+bool blocks_finite(WeightFormat format, const uint8_t* source, int64_t count) {
+  if (format == WeightFormat::f32 || format == WeightFormat::bf16) {
+    const int step = format == WeightFormat::f32 ? 4 : 2;
+    for (int64_t i = 0; i < count; ++i)
+      if ((get_u16(source + i * step + step - 2) & 0x7F80u) == 0x7F80u) return false;
+    return true;
+  }
+  int first = 0, second = -1;  // where a block keeps its halves
+  switch (format) {
+    case WeightFormat::q4_1:
+    case WeightFormat::q5_1:
+    case WeightFormat::q4_k:
+    case WeightFormat::q5_k: second = 2; break;
+    case WeightFormat::q2_k: first = 80; second = 82; break;
+    case WeightFormat::q3_k: first = 108; break;
+    case WeightFormat::q6_k: first = 208; break;
+    default: break;
+  }
+  const int step = format_info(format).block_bytes;
+  for (int64_t i = 0; i < count; ++i, source += step) {
+    if (!finite_half(get_u16(source + first))) return false;
+    if (second >= 0 && !finite_half(get_u16(source + second))) return false;
+  }
+  return true;
 }
 
 void unpack_unit_row(Layout layout, const uint8_t* u, int row, float* out) {

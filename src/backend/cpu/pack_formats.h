@@ -18,6 +18,9 @@ int pack_step(WeightFormat format);
 /// before. False: a scale, or a value of a float format, is not finite.
 bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, int row);
 
+/// Whether the scales (of a float format: the values) of `count` source blocks are finite.
+bool blocks_finite(WeightFormat format, const uint8_t* source, int64_t count);
+
 /// Decodes row `row` of one unit into out [unit_k].
 void unpack_unit_row(Layout layout, const uint8_t* unit, int row, float* out);
 

@@ -107,6 +107,27 @@ Error not_finite(const HostWeight& part, int64_t row) {
                                row, layout_info(layout_of(part.format)).integer ? "scale" : "value"));
 }
 
+/// A row of a table that is not finite, or -1. Reads the mapped bytes once and lets them go.
+int64_t first_bad_row(const HostWeight& part, Pool& pool) {
+  const bool mapped = in_file_mapping(part.bytes.data(), part.bytes.size());
+  std::atomic<int64_t> bad{-1};
+  pool.run([&](int thread) {
+    const Range range = part_of(part.n, thread, pool.threads());
+    const auto row_bytes = static_cast<size_t>(part.row_bytes());
+    const int64_t blocks = part.k / format_info(part.format).block_weights;
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      if (blocks_finite(part.format, part.bytes.data() + static_cast<size_t>(row) * row_bytes, blocks)) continue;
+      int64_t none = -1;
+      bad.compare_exchange_strong(none, row);
+      break;
+    }
+    if (mapped)
+      drop_pages(part.bytes.data() + static_cast<size_t>(range.begin) * row_bytes,
+                 part.bytes.data() + static_cast<size_t>(range.end) * row_bytes);
+  });
+  return bad;
+}
+
 Status check_part(const HostWeight& part, int64_t k) {
   QUINTET_CHECK(part.k == k, "parts of one weight share k: {} and {}", k, part.k);
   QUINTET_CHECK(part.n > 0 && part.k > 0 && part.k % format_info(part.format).block_weights == 0,
@@ -138,6 +159,8 @@ Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const 
   }
   if (role == WeightRole::embedding && parts.size() == 1) {
     weight->table = parts[0];
+    const int64_t bad = first_bad_row(parts[0], pool);
+    if (bad >= 0) return not_finite(parts[0], bad);
     return weight;
   }
 
