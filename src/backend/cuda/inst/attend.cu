@@ -1,0 +1,34 @@
+// Attention: one instance a head size and pass.
+#include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/launch_kernel.cuh"
+
+namespace quintet::cuda {
+namespace {
+
+template <int kDim, int kStages>
+cudaError_t launch(const AttendParams& p, int query_tiles, int seqs, const LaunchSite& site) {
+  const auto kernel = p.partial ? attend<kDim, kStages, true> : attend<kDim, kStages, false>;
+  constexpr size_t kBytes = attend_shared_bytes<kDim>(kStages);
+  if (const cudaError_t code = allow_shared<AttendParams>(kernel, kBytes); code != cudaSuccess) return code;
+  return launch_kernel<AttendParams>(kernel, p,
+                                     {.grid = dim3(static_cast<unsigned>(p.kv_heads * query_tiles), static_cast<unsigned>(seqs),
+                                                   static_cast<unsigned>(p.partial ? p.splits : 1)),
+                                      .block = dim3(kAttendWarps * 32), .shared_bytes = kBytes}, site);
+}
+
+}  // namespace
+
+cudaError_t launch_attend(const AttendParams& p, int dim, int query_tiles, int seqs, int rows, const LaunchSite& site) {
+  cudaError_t code = cudaErrorInvalidValue;
+  switch (dim) {
+    case 64: code = launch<64, 3>(p, query_tiles, seqs, site); break;
+    case 128: code = launch<128, 3>(p, query_tiles, seqs, site); break;
+    case 256: code = launch<256, 2>(p, query_tiles, seqs, site); break;
+  }
+  if (code != cudaSuccess || !p.partial) return code;
+  return launch_kernel<AttendParams>(attend_merge, p,
+                                     {.grid = dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(rows)),
+                                      .block = dim3(static_cast<unsigned>(dim / 2))}, site);
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,12 @@
+// Products with f16 weights.
+#include "backend/cuda/formats/f16.cuh"
+#include "backend/cuda/kernels/linear_launch.cuh"
+
+namespace quintet::cuda {
+
+const ProductKernels& product_kernels_f16() {
+  static constexpr ProductKernels kKernels = product_kernels_of<F16>(WeightFormat::f16);
+  return kKernels;
+}
+
+}  // namespace quintet::cuda

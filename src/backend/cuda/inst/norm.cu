@@ -1,0 +1,18 @@
+// Residual add and norm.
+#include "backend/cuda/kernels/launch_kernel.cuh"
+#include "backend/cuda/kernels/norm.cuh"
+
+#include <algorithm>
+
+namespace quintet::cuda {
+
+cudaError_t launch_norm(const NormParams& p, const LaunchSite& site) {
+  const int chunks = (p.hidden + kNormChunk - 1) / kNormChunk;
+  if (chunks > kNormMaxChunks) return cudaErrorInvalidValue;
+  const int cluster = std::min(chunks, 8);  // 8 is the largest portable cluster
+  return launch_kernel<NormParams>(norm_rows, p,
+                                   {.grid = dim3(static_cast<unsigned>(cluster), static_cast<unsigned>(p.rows)),
+                                    .block = dim3(kNormThreads), .cluster_x = cluster}, site);
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,267 @@
+// Attention over the paged cache with tensor cores (mma.sync m16n8k16, FP16 in, FP32 sums): decode, verification and
+// prompts are one kernel.
+//
+// Numeric rule, whatever the schedule: keys are taken in tiles of 64 absolute positions; within a split of kSplit
+// absolute positions tiles go into one online softmax in ascending order; splits are merged in ascending order. A masked
+// key contributes nothing: not to the maximum, not to the sums. So a row's bits depend on its own keys only.
+//
+// A block serves one kv head of one sequence: up to 64 rows of (token, query head of the group), a warp 16 of them; the
+// block's warps share the tiles. blockIdx.z chooses one split (decode: partial results) or all (prompts).
+#pragma once
+
+#include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/ptx.cuh"
+
+namespace quintet::cuda {
+
+/// m, l and the sums of one warp's 16 rows: lane (g, q) has rows g and g + 8, columns 2 q and 2 q + 1 of each 8.
+template <int kDim>
+struct SoftmaxState {
+  float maximum[2], sum[2], acc[kDim / 8][4];
+  __device__ void clear() {
+    maximum[0] = maximum[1] = -INFINITY;
+    sum[0] = sum[1] = 0;
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) acc[i][j] = 0;
+  }
+};
+
+/// Factors by which two partial results are brought to a common maximum. A side without keys has factor 0 or is taken
+/// as it is, so that it changes no bit.
+__device__ __forceinline__ void merge_factors(float a, float b, float& fa, float& fb, float& m) {
+  m = fmaxf(a, b);
+  fa = a == -INFINITY ? 0.f : exp2f(a - m);
+  fb = b == -INFINITY ? 0.f : exp2f(b - m);
+}
+
+__device__ __forceinline__ void load_matrix_x4(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address));
+}
+__device__ __forceinline__ void load_matrix_x4_transposed(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address));
+}
+/// 16 bytes, or zeros where !valid.
+__device__ __forceinline__ void copy_async_16_or_zero(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+}
+
+template <int kDim>
+__host__ __device__ constexpr int attend_shared_bytes(int stages) { return stages * 2 * kKeyTile * kDim * 2; }
+
+/// grid: x = kv_heads * (most query tiles of a sequence), y = seqs, z = splits or 1.
+template <int kDim, int kStages, bool kPartial>
+__global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constant__ AttendParams p) {
+  constexpr int kChunks = kDim / 8;  // 16-byte chunks of a key; chunk c of key r lies at c ^ (r % 8), free of conflicts
+  extern __shared__ __align__(128) uint8_t memory[];
+  launch_dependents();
+  const int group = p.heads / p.kv_heads, kv_head = blockIdx.x % p.kv_heads, query_tile = blockIdx.x / p.kv_heads;
+  const int seq = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  wait_for_previous();
+  const int row_begin = p.row_begin[seq], tokens = p.row_begin[seq + 1] - row_begin;
+  const int tile_rows = tokens * group;  // (token, head) rows of the sequence for this kv head
+  const int first_row = query_tile * kAttendRows;
+  if (first_row >= tile_rows) return;
+  const int context = p.context[seq];
+  const int first_token = first_row / group, last_token = min((first_row + kAttendRows - 1) / group, tokens - 1);
+  const int lowest_pos = p.pos[row_begin + first_token], highest_pos = p.pos[row_begin + last_token];
+  const int key_end = min(highest_pos + 1, context);
+  const int key_begin = p.window ? max(0, lowest_pos - p.window + 1) : 0;
+  const int split = kPartial ? blockIdx.z : key_begin / kSplit;
+  const int split_end = kPartial ? min(static_cast<int>(blockIdx.z) + 1, (key_end + kSplit - 1) / kSplit) : (key_end + kSplit - 1) / kSplit;
+
+  const int own_row[2] = {first_row + warp * 16 + g, first_row + warp * 16 + g + 8};
+  int own_pos[2];
+  const __half* own_q[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const bool exists = own_row[i] < tile_rows;
+    const int token = exists ? own_row[i] / group : 0, head = kv_head * group + (exists ? own_row[i] % group : 0);
+    own_pos[i] = exists ? p.pos[row_begin + token] : -1;
+    own_q[i] = p.q + static_cast<size_t>(row_begin + token) * p.q_stride + static_cast<size_t>(head) * kDim;
+  }
+  const bool active = first_row + warp * 16 < tile_rows;
+  uint32_t query[kDim / 16][4];
+#pragma unroll
+  for (int s = 0; s < kDim / 16; ++s)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = i & 1;
+      query[s][i] = own_pos[r] < 0 ? 0u : *reinterpret_cast<const uint32_t*>(own_q[r] + s * 16 + (i >> 1) * 8 + q * 2);
+    }
+
+  const size_t head_halves = static_cast<size_t>(p.page_tokens) * kDim;
+  auto load_tile = [&](int tile, int stage) {  // K then V of 64 keys; keys outside [key_begin, key_end) are zeros
+    for (int i = threadIdx.x; i < 2 * kKeyTile * kChunks; i += kAttendWarps * 32) {
+      const int chunk = i % kChunks, key = i / kChunks % kKeyTile, is_v = i / (kChunks * kKeyTile);
+      const int position = tile * kKeyTile + key;
+      const bool valid = position >= key_begin && position < key_end;
+      const int block = valid ? position / p.page_tokens : key_begin / p.page_tokens;
+      const BlockRef ref = p.block_refs[static_cast<size_t>(seq) * p.max_blocks + block];
+      const __half* page = reinterpret_cast<const __half*>(p.pages + static_cast<int64_t>(ref.page) * p.page_bytes);
+      const __half* from = page + ((static_cast<size_t>(p.layer) * 2 + is_v) * p.kv_heads + kv_head) * head_halves +
+                           static_cast<size_t>(position % p.page_tokens) * kDim + chunk * 8;
+      copy_async_16_or_zero(shared_address(memory) + stage * attend_shared_bytes<kDim>(1) + is_v * kKeyTile * kDim * 2 +
+                                (key * kChunks + (chunk ^ (key % 8))) * 16, from, valid);
+    }
+    copy_async_commit();
+  };
+
+  SoftmaxState<kDim> total, part;
+  total.clear();
+  part.clear();
+  const int tile_begin = max(split * kSplit, key_begin / kKeyTile * kKeyTile) / kKeyTile;
+  const int tile_end = (min(split_end * kSplit, key_end) + kKeyTile - 1) / kKeyTile;
+  auto close_split = [&] {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float ft, fp, m;
+      merge_factors(total.maximum[r], part.maximum[r], ft, fp, m);
+      total.maximum[r] = m;
+      total.sum[r] = fmaf(part.sum[r], fp, total.sum[r] * ft);
+#pragma unroll
+      for (int i = 0; i < kDim / 8; ++i)
+#pragma unroll
+        for (int j = 0; j < 2; ++j) total.acc[i][r * 2 + j] = fmaf(part.acc[i][r * 2 + j], fp, total.acc[i][r * 2 + j] * ft);
+    }
+    part.clear();
+  };
+
+#pragma unroll
+  for (int s = 0; s < kStages - 1; ++s) {
+    if (tile_begin + s < tile_end) load_tile(tile_begin + s, s); else copy_async_commit();
+  }
+  int stage = 0;
+  for (int tile = tile_begin; tile < tile_end; ++tile) {
+    copy_async_wait<kStages - 2>();
+    __syncthreads();
+    {
+      const int ahead = tile + kStages - 1, to = (stage + kStages - 1) % kStages;
+      if (ahead < tile_end) load_tile(ahead, to); else copy_async_commit();
+    }
+    if (active) {
+      const uint32_t keys = shared_address(memory) + stage * attend_shared_bytes<kDim>(1);
+      const uint32_t values = keys + kKeyTile * kDim * 2;
+      float score[kKeyTile / 8][4];
+#pragma unroll
+      for (int n = 0; n < kKeyTile / 8; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) score[n][j] = 0;
+#pragma unroll
+        for (int s = 0; s < kDim / 16; s += 2) {
+          const int key = n * 8 + lane % 8, chunk = s * 2 + lane / 8;
+          uint32_t b0, b1, b2, b3;
+          load_matrix_x4(keys + (key * kChunks + (chunk ^ (key % 8))) * 16, b0, b1, b2, b3);
+          mma_f16(score[n], query[s], b0, b1);
+          mma_f16(score[n], query[s + 1], b2, b3);
+        }
+      }
+      float tile_max[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+      for (int n = 0; n < kKeyTile / 8; ++n)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int r = j >> 1, position = tile * kKeyTile + n * 8 + q * 2 + (j & 1);
+          const bool seen = position <= own_pos[r] && (!p.window || position > own_pos[r] - p.window);
+          score[n][j] = seen ? score[n][j] * p.scale_log2 : -INFINITY;
+          tile_max[r] = fmaxf(tile_max[r], score[n][j]);
+        }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        tile_max[r] = fmaxf(tile_max[r], __shfl_xor_sync(0xffffffffu, tile_max[r], 1));
+        tile_max[r] = fmaxf(tile_max[r], __shfl_xor_sync(0xffffffffu, tile_max[r], 2));
+        const float m = fmaxf(part.maximum[r], tile_max[r]);
+        // Nothing seen so far: whatever the factor, it meets zeros; 1 keeps infinities out.
+        const float factor = m == -INFINITY ? 1.f : exp2f(part.maximum[r] - m);
+        part.maximum[r] = m;
+        part.sum[r] *= factor;
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i) part.acc[i][r * 2] *= factor, part.acc[i][r * 2 + 1] *= factor;
+      }
+      uint32_t probability[kKeyTile / 8][2];
+      float row_sum[2] = {0, 0};
+#pragma unroll
+      for (int n = 0; n < kKeyTile / 8; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float e0 = score[n][r * 2] == -INFINITY ? 0.f : exp2f(score[n][r * 2] - part.maximum[r]);
+          const float e1 = score[n][r * 2 + 1] == -INFINITY ? 0.f : exp2f(score[n][r * 2 + 1] - part.maximum[r]);
+          row_sum[r] += e0 + e1;
+          const half2 h = __floats2half2_rn(e0, e1);
+          probability[n][r] = *reinterpret_cast<const uint32_t*>(&h);
+        }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        row_sum[r] += __shfl_xor_sync(0xffffffffu, row_sum[r], 1);
+        row_sum[r] += __shfl_xor_sync(0xffffffffu, row_sum[r], 2);
+        part.sum[r] += row_sum[r];
+      }
+#pragma unroll
+      for (int s = 0; s < kKeyTile / 16; ++s) {
+        const uint32_t a[4] = {probability[2 * s][0], probability[2 * s][1], probability[2 * s + 1][0], probability[2 * s + 1][1]};
+#pragma unroll
+        for (int n = 0; n < kDim / 8; n += 2) {
+          const int key = s * 16 + lane % 16, chunk = n + lane / 16;
+          uint32_t b0, b1, b2, b3;
+          load_matrix_x4_transposed(values + (key * kChunks + (chunk ^ (key % 8))) * 16, b0, b1, b2, b3);
+          mma_f16(part.acc[n], a, b0, b1);
+          mma_f16(part.acc[n + 1], a, b2, b3);
+        }
+      }
+    }
+    stage = (stage + 1) % kStages;
+    if (!kPartial && active && (tile + 1) * kKeyTile % kSplit == 0) close_split();
+  }
+  if (!active) return;
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (own_pos[r] < 0) continue;
+    const int token = own_row[r] / group, head = kv_head * group + own_row[r] % group, row = row_begin + token;
+    if (kPartial) {
+      float* to = p.partial + ((static_cast<size_t>(row) * p.heads + head) * p.splits + blockIdx.z) * (kDim + 2);
+#pragma unroll
+      for (int i = 0; i < kDim / 8; ++i)
+        *reinterpret_cast<float2*>(to + i * 8 + q * 2) = make_float2(part.acc[i][r * 2], part.acc[i][r * 2 + 1]);
+      if (q == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(part.maximum[r], part.sum[r]);
+    }
+  }
+  if (kPartial) return;
+  close_split();
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (own_pos[r] < 0) continue;
+    const int token = own_row[r] / group, head = kv_head * group + own_row[r] % group, row = row_begin + token;
+    const float inverse = 1.f / total.sum[r];
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i)
+      *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * kDim + i * 8 + q * 2)) =
+          __floats2half2_rn(total.acc[i][r * 2] * inverse, total.acc[i][r * 2 + 1] * inverse);
+  }
+}
+
+/// Merges a row's splits in ascending order. grid: x = heads, y = rows; dim / 2 threads.
+__global__ void attend_merge(const __grid_constant__ AttendParams p) {
+  launch_dependents();
+  wait_for_previous();
+  const int head = blockIdx.x, row = blockIdx.y, column = threadIdx.x * 2, dim = blockDim.x * 2;
+  const int pos = p.pos[row];
+  if (pos < 0) return;
+  const int first = p.window ? max(0, pos - p.window + 1) / kSplit : 0, last = pos / kSplit;
+  const float* from = p.partial + (static_cast<size_t>(row) * p.heads + head) * p.splits * (dim + 2);
+  float maximum = -INFINITY, sum = 0, v0 = 0, v1 = 0;
+  for (int s = first; s <= last; ++s) {
+    const float* part = from + static_cast<size_t>(s) * (dim + 2);
+    float ft, fp, m;
+    merge_factors(maximum, part[dim], ft, fp, m);
+    maximum = m;
+    sum = fmaf(part[dim + 1], fp, sum * ft);
+    v0 = fmaf(part[column], fp, v0 * ft);
+    v1 = fmaf(part[column + 1], fp, v1 * ft);
+  }
+  const float inverse = 1.f / sum;
+  *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * dim + column)) = __floats2half2_rn(v0 * inverse, v1 * inverse);
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,45 @@
+// One launch with all attributes: dependent on the kernel before it, in a cluster, with dynamic shared memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "backend/cuda/kernels/launch.h"
+
+namespace quintet::cuda {
+
+struct LaunchShape {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+  int cluster_x = 1;
+};
+
+template <class Params>
+cudaError_t launch_kernel(void (*kernel)(Params), const Params& params, const LaunchShape& shape, const LaunchSite& site) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = site.stream;
+  cudaLaunchAttribute attributes[2];
+  config.attrs = attributes;
+  if (site.dependent) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster_x > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs].val.clusterDim.x = static_cast<unsigned>(shape.cluster_x);
+    attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
+    ++config.numAttrs;
+  }
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
+/// Shared memory beyond 48 KiB must be asked for once a kernel; asking again is harmless and cheap.
+template <class Params>
+cudaError_t allow_shared(void (*kernel)(Params), size_t bytes) {
+  if (bytes <= 48 * 1024) return cudaSuccess;
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+}
+
+}  // namespace quintet::cuda

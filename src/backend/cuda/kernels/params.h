@@ -1,0 +1,164 @@
+// Parameters of the kernels: plain data that host code fills and a kernel takes by value.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "backend/cuda/kernels/activation.h"
+#include "backend/step_view.h"
+
+namespace quintet::cuda {
+
+inline constexpr int kSlices = 4;   ///< slices of K, fixed by K alone
+inline constexpr int kPanel = 64;   ///< outputs of a panel of packed weights
+inline constexpr int kSplit = 256;  ///< positions of a split of attention
+inline constexpr int kKeyTile = 64, kAttendWarps = 4, kAttendRows = 16 * kAttendWarps;
+inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
+
+/// What a product does with its slices: leave four partial sums; add them; or also meet gate and up.
+enum class Epilogue { partial, whole, gated };
+
+/// First piece of slice s where a row has `pieces`.
+__host__ __device__ constexpr int slice_begin(int pieces, int s) { return pieces * s / kSlices; }
+
+struct ProductParams {
+  const uint8_t* weights;  ///< panels
+  const uint4* x;          ///< activations as operand B: [k / 32][NT][32 lanes], 8 NT rows
+  void* out;               ///< partial: f32 [4][rows][n]; whole: f32 [rows][n]; gated: operand B of the next product
+  int n;                   ///< outputs, padded to panels
+  int pieces;              ///< pieces a row
+  int rows;                ///< rows that exist
+  int out_stride;          ///< elements between rows of out (partial, whole)
+  int64_t slice_stride;    ///< elements between the slices of out (partial)
+  ActLayout out_layout;    ///< gated
+  int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
+};
+
+struct PackParams {
+  const uint8_t* file;  ///< [n][k / kFileBlockK] blocks
+  uint8_t* panels;      ///< zeroed
+  int n, k, pieces;     ///< n: rows of this part
+  int piece_scale, piece_offset;  ///< 16-row piece i of the part becomes piece i * scale + offset (gate and up alternate)
+  uint32_t* bad;        ///< set to 1 where a scale or weight is NaN or Inf
+};
+
+struct UnpackParams {
+  const uint8_t* panels;
+  float* out;  ///< [count][k]
+  int first, count, k, pieces, piece_scale, piece_offset;
+};
+
+struct EmbedParams {
+  const uint8_t* panels;
+  const int* token;  ///< [rows], -1: sampled[prev[row]]
+  const int* prev;
+  const Sampled* sampled;
+  float* out;        ///< [rows][k]
+  float scale;
+  int rows, k, pieces, vocabulary;
+};
+
+struct GateParams {
+  const float* partial;  ///< [4][rows][stride]
+  __half* out;           ///< operand B
+  ActLayout layout;
+  int64_t slice_stride;
+  int rows, n, stride, activation;
+};
+
+struct DeviceSampleParams {
+  float* logits;  ///< [rows][stride]
+  const SampleParams* params;
+  const int* history;
+  const int* bias_token;
+  const float* bias_value;
+  const uint32_t* mask;
+  Sampled* out;
+  int rows, vocabulary, stride;
+};
+
+/// A row-major matrix of FP32 or FP16, `stride` elements between rows.
+struct PlainMatrix {
+  void* data;
+  int64_t stride;
+  bool is_half;
+};
+
+struct PackRowsParams {
+  PlainMatrix x;
+  __half* out;  ///< operand B
+  ActLayout layout;
+  int rows, columns;
+};
+
+struct ReduceParams {
+  const float* partial;  ///< [4][rows][stride]
+  const float* bias;     ///< [columns] or null
+  PlainMatrix out;
+  int64_t slice_stride;
+  int rows, columns, stride;
+  bool add;
+};
+
+struct NormPlainParams {
+  PlainMatrix x, out;
+  const float* weight;
+  float eps;
+  int rows, columns;
+};
+
+enum class ElementOp { gate, add, gather };
+
+struct ElementParams {
+  PlainMatrix x, out;
+  const int* row_index;  ///< gather
+  int rows, columns, activation;
+};
+
+struct NormParams {
+  float* residual;           ///< [rows, hidden]
+  const float* partial;      ///< [4][rows][partial_stride] to add first, or null
+  const float* partial_bias; ///< [hidden] or null
+  const float* post_weight;  ///< norm of the partial sums before they are added (Gemma), or null
+  const float* weight;       ///< [hidden]; null: no norm, only the addition
+  const int* row_index;      ///< rows to read (logit rows), or null: row i reads row i; then nothing is added
+  __half* out;               ///< operand B
+  ActLayout layout;
+  float eps, post_eps;
+  int rows, hidden, partial_stride;
+};
+
+struct RopeStoreParams {
+  const float* partial;       ///< [4][rows][stride], or null: qkv holds the rows
+  __half* qkv;                ///< [rows][stride] or null; q and k are turned in place
+  const float* bias;          ///< [(heads + 2 kv_heads) dim] or null
+  const float* q_norm;        ///< [dim] or null
+  const float* k_norm;
+  const float* inv_freq;      ///< [rope_dims / 2]
+  const int* pos;             ///< [rows]
+  const int64_t* kv_slot;     ///< [rows], -1: not stored
+  __half* q;                  ///< [rows][heads][dim] where partial is given
+  uint8_t* pages;
+  int64_t page_bytes;
+  float eps, rope_scale;
+  int rows, stride, heads, kv_heads, dim, rope_dims, pairs_style, page_tokens, layer;
+};
+
+struct AttendParams {
+  const __half* q;          ///< [rows][q_stride], heads of dim
+  int64_t q_stride;
+  const uint8_t* pages;
+  const BlockRef* block_refs;
+  const int* row_begin;     ///< [seqs + 1]
+  const int* context;       ///< [seqs]
+  const int* pos;           ///< [rows]
+  float* partial;           ///< [rows][heads][splits][dim + 2]: sums, maximum, denominator; or null: one pass
+  __half* out;              ///< operand B of the projection
+  ActLayout layout;
+  int64_t page_bytes;
+  float scale_log2;         ///< scale of q . k times log2(e)
+  int heads, kv_heads, page_tokens, layer, max_blocks, window, splits;
+};
+
+}  // namespace quintet::cuda

@@ -1,0 +1,258 @@
+// Checks, chooses and launches.
+#include "backend/cuda/ops.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quintet::cuda {
+namespace {
+
+const CudaWeight& packed(const Weight& weight) { return static_cast<const CudaWeight&>(*weight.packed); }
+const float* vector_of(const Weight* weight) { return weight && !weight->empty() ? packed(*weight).vector : nullptr; }
+int activation_kind(Activation activation) { return activation == Activation::silu ? 0 : 1; }
+PlainMatrix plain(const ConstMatrixView& view) { return {const_cast<void*>(view.data), view.stride, view.type == DType::f16}; }
+constexpr float kLog2E = 1.4426950408889634f;
+/// Rows that one product launch takes; more go chunk by chunk.
+constexpr int kChunkRows = 64;
+
+}  // namespace
+
+Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
+  limits_ = limits;
+  arena_ = &arena;
+  const auto padded_rows = static_cast<size_t>((std::max(limits.rows, limits.logit_rows) + kChunkRows - 1) / kChunkRows * kChunkRows);
+  const auto padded_k = static_cast<size_t>((limits.max_k + 255) / 256 * 256);
+  // Segments of different formats are padded apart: three at most in one weight.
+  const auto columns = static_cast<size_t>(limits.max_n + 3 * kUnitOutputs);
+  attend_splits_ = (limits.context + kSplit - 1) / kSplit;
+  attend_rows_ = std::min(limits.rows, std::max(limits.seqs, 64));
+  const auto allocate = [&](auto*& pointer, size_t count) -> Status {
+    TRY_ASSIGN(void* memory, arena.allocate(count * sizeof(*pointer)));
+    QUINTET_CUDA(cudaMemsetAsync(memory, 0, count * sizeof(*pointer), site_.stream));
+    pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(memory);
+    return {};
+  };
+  TRY(allocate(act_in_, padded_rows * padded_k));
+  TRY(allocate(act_mid_, padded_rows * padded_k));
+  TRY(allocate(q_, padded_rows * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(limits.max_head_dim)));
+  TRY(allocate(partial_, kSlices * padded_rows * columns));
+  TRY(allocate(residual_partial_, kSlices * padded_rows * static_cast<size_t>(limits.hidden + kUnitOutputs)));
+  TRY(allocate(logits_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary + kUnitOutputs)));
+  TRY(allocate(attend_partial_, static_cast<size_t>(attend_rows_) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits_) *
+                                    static_cast<size_t>(limits.max_head_dim + 2)));
+  return {};
+}
+
+void CudaOps::begin_step(const StepView& host) {
+  rows_ = host.rows;
+  query_tokens_ = context_ = 0;
+  for (int s = 0; s < host.seqs; ++s) {
+    query_tokens_ = std::max(query_tokens_, host.row_begin[s + 1] - host.row_begin[s]);
+    context_ = std::max(context_, host.context[s]);
+  }
+  pending_ = {};
+}
+
+cudaError_t CudaOps::take_error() { return std::exchange(error_, cudaSuccess); }
+
+ActLayout CudaOps::layout(const Weight& weight, int rows) const {
+  int k_padded = 0;
+  for (const Segment& segment : packed(weight).segments) k_padded = std::max(k_padded, segment.pieces * segment.kernels->piece_k);
+  return {.tiles = tiles_for_rows(rows), .k_padded = k_padded};
+}
+
+const float* CudaOps::device_inv_freq(const RopeSpec& rope) {
+  for (const auto& [host, device] : inv_freq_)
+    if (host == rope.inv_freq) return device;
+  // Met once a kind of layer, before the first graph is captured.
+  auto memory = arena_->allocate(static_cast<size_t>(rope.dims / 2) * sizeof(float));
+  if (!memory) {
+    check(cudaErrorMemoryAllocation);
+    return nullptr;
+  }
+  check(cudaMemcpy(*memory, rope.inv_freq, static_cast<size_t>(rope.dims / 2) * sizeof(float), cudaMemcpyHostToDevice));
+  inv_freq_.emplace_back(rope.inv_freq, static_cast<float*>(*memory));
+  return inv_freq_.back().second;
+}
+
+void CudaOps::embed(const StepView& step, const EmbedArgs& args) {
+  const CudaWeight& table = packed(*args.table);
+  const Segment& segment = table.segments[0];
+  check(segment.kernels->embed({.panels = segment.panels, .token = step.token, .prev = step.prev, .sampled = last_sampled_,
+                                .out = static_cast<float*>(args.out.data), .scale = args.scale, .rows = step.rows,
+                                .k = static_cast<int>(args.table->k), .pieces = segment.pieces, .vocabulary = static_cast<int>(args.table->n)},
+                               site_));
+}
+
+void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int* row_index, const Weight& next) {
+  NormParams params = {.residual = static_cast<float*>(const_cast<void*>(x.data)), .weight = vector_of(norm.weight), .row_index = row_index,
+                       .out = act_in_, .layout = layout(next, rows), .eps = norm.eps, .rows = rows, .hidden = static_cast<int>(x.cols)};
+  if (pending_.waiting) {
+    params.partial = residual_partial_;
+    params.partial_bias = pending_.bias;
+    params.post_weight = pending_.post_weight;
+    params.post_eps = pending_.post_eps;
+    params.partial_stride = pending_.stride;
+    pending_ = {};
+  }
+  check(launch_norm(params, site_));
+}
+
+void CudaOps::product(const Weight& weight, const __half* x, int rows, float* partial) {
+  const CudaWeight& own = packed(weight);
+  const ActLayout act = layout(weight, rows);
+  const int chunk = act.chunk_rows();
+  const auto slice_stride = static_cast<int64_t>(rows) * own.columns;
+  for (int row = 0, index = 0; row < rows; row += chunk, ++index)
+    for (const Segment& segment : own.segments)
+      check(segment.kernels->product({.weights = segment.panels, .x = reinterpret_cast<const uint4*>(x + static_cast<size_t>(index) * act.chunk_halves()),
+                                      .out = partial + static_cast<size_t>(row) * static_cast<size_t>(own.columns) + segment.first_column,
+                                      .n = segment.n, .pieces = segment.pieces, .rows = std::min(chunk, rows - row), .out_stride = own.columns,
+                                      .slice_stride = slice_stride},
+                                     act.tiles, Epilogue::partial, site_));
+}
+
+void CudaOps::attn_in(const StepView& step, const AttnInArgs& args) {
+  norm(args.x, args.norm, step.rows, nullptr, *args.w);
+  product(*args.w, act_in_, step.rows, partial_);
+  partial_stride_ = packed(*args.w).columns;
+  qkv_bias_ = vector_of(args.bias);
+}
+
+void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs& args) {
+  const AttentionSpec& a = args.attention;
+  check(launch_rope_store({.partial = partial_, .bias = qkv_bias_, .q_norm = vector_of(args.q_norm.weight), .k_norm = vector_of(args.k_norm.weight),
+                           .inv_freq = device_inv_freq(a.rope), .pos = step.pos, .kv_slot = step.kv_slot, .q = q_,
+                           .pages = static_cast<uint8_t*>(args.kv.base), .page_bytes = args.kv.page.bytes,
+                           .eps = args.q_norm.weight ? args.q_norm.eps : args.k_norm.eps, .rope_scale = a.rope.scale, .rows = step.rows,
+                           .stride = partial_stride_, .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim, .rope_dims = a.rope.dims,
+                           .pairs_style = a.rope.style == RopeStyle::pairs, .page_tokens = args.kv.page.tokens, .layer = a.layer}, site_));
+  attend_rows(step, a, args.kv, {.q = q_, .q_stride = int64_t{a.heads} * a.head_dim, .out = act_mid_,
+                                 .layout = {.tiles = tiles_for_rows(step.rows), .k_padded = (a.heads * a.head_dim + 127) / 128 * 128}});
+}
+
+void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const KvView& kv, AttendParams params) {
+  const int group = a.heads / a.kv_heads, splits = (context_ + kSplit - 1) / kSplit;
+  const int query_tiles = (query_tokens_ * group + kAttendRows - 1) / kAttendRows;
+  // Splitting pays while a step has few rows; the bits are the same either way.
+  const bool split = step.rows <= attend_rows_ && query_tokens_ <= 64 && splits > 1;
+  params.pages = static_cast<const uint8_t*>(kv.base);
+  params.block_refs = step.block_refs;
+  params.row_begin = step.row_begin;
+  params.context = step.context;
+  params.pos = step.pos;
+  params.partial = split ? attend_partial_ : nullptr;
+  params.page_bytes = kv.page.bytes;
+  params.scale_log2 = a.scale * kLog2E;
+  params.heads = a.heads;
+  params.kv_heads = a.kv_heads;
+  params.page_tokens = kv.page.tokens;
+  params.layer = a.layer;
+  params.max_blocks = step.max_blocks;
+  params.window = a.sliding_window;
+  params.splits = splits;
+  check(launch_attend(params, a.head_dim, query_tiles, step.seqs, step.rows, site_));
+}
+
+void CudaOps::project(const ProjectArgs& args) {
+  const int rows = static_cast<int>(args.residual.rows);
+  product(*args.w, act_mid_, rows, residual_partial_);
+  pending_ = {.waiting = true, .bias = vector_of(args.bias), .post_weight = vector_of(args.post_norm.weight),
+              .post_eps = args.post_norm.eps, .stride = packed(*args.w).columns};
+}
+
+void CudaOps::attn_out(const StepView&, const ProjectArgs& args) { project(args); }
+void CudaOps::mlp_out(const StepView&, const ProjectArgs& args) { project(args); }
+
+void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
+  norm(args.x, args.norm, step.rows, nullptr, *args.w);
+  product(*args.w, act_in_, step.rows, partial_);
+  const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns;
+  check(launch_gate({.partial = partial_, .out = act_mid_, .layout = {.tiles = tiles_for_rows(step.rows), .k_padded = (n + 127) / 128 * 128},
+                     .slice_stride = static_cast<int64_t>(step.rows) * columns, .rows = step.rows, .n = n, .stride = columns,
+                     .activation = activation_kind(args.activation)}, site_));
+}
+
+void CudaOps::head(const StepView& step, const HeadArgs& args) {
+  // The last projection's partial sums go into every row; then only the rows that are sampled are normalised.
+  if (pending_.waiting) norm(args.x, {}, step.rows, nullptr, *args.w);
+  const int rows = step.logit_rows;
+  if (rows == 0) return;
+  norm(args.x, args.norm, rows, step.logit_row, *args.w);
+  const ActLayout act = layout(*args.w, rows);
+  const int chunk = act.chunk_rows();
+  for (int row = 0, index = 0; row < rows; row += chunk, ++index)
+    for (const Segment& segment : packed(*args.w).segments)
+      check(segment.kernels->product({.weights = segment.panels, .x = reinterpret_cast<const uint4*>(act_in_ + static_cast<size_t>(index) * act.chunk_halves()),
+                                      .out = logits_ + static_cast<size_t>(row) * static_cast<size_t>(packed(*args.w).columns) + segment.first_column,
+                                      .n = segment.n, .pieces = segment.pieces, .rows = std::min(chunk, rows - row), .out_stride = packed(*args.w).columns},
+                                     act.tiles, Epilogue::whole, site_));
+  // Padded columns stay behind: the caller's logits have the vocabulary's width.
+  check(cudaMemcpy2DAsync(args.logits.data, static_cast<size_t>(args.logits.stride) * sizeof(float), logits_, static_cast<size_t>(packed(*args.w).columns) * sizeof(float),
+                          static_cast<size_t>(args.logits.cols) * sizeof(float), static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, site_.stream));
+}
+
+void CudaOps::sample(const StepView& step, const SampleArgs& args) {
+  check(launch_sample({.logits = static_cast<float*>(args.logits.data), .params = step.sample, .history = step.history, .bias_token = step.bias_token,
+                       .bias_value = step.bias_value, .mask = step.mask, .out = args.out, .rows = step.logit_rows,
+                       .vocabulary = static_cast<int>(args.logits.cols), .stride = static_cast<int>(args.logits.stride)}, site_));
+  last_sampled_ = args.out;
+}
+
+// --- fine operations ----------------------------------------------------------------------------------------------
+
+void CudaOps::linear(const LinearArgs& args) {
+  QUINTET_CHECK(!args.in_perm, "act-order inputs are not packed by this backend");
+  const int rows = static_cast<int>(args.x.rows);
+  if (args.norm.weight) norm(args.x, args.norm, rows, nullptr, *args.w);
+  else check(launch_pack_rows({.x = plain(args.x), .out = act_in_, .layout = layout(*args.w, rows), .rows = rows, .columns = static_cast<int>(args.x.cols)}, site_));
+  product(*args.w, act_in_, rows, partial_);
+  const int columns = packed(*args.w).columns;
+  // Parts are padded apart: each comes out at its own columns.
+  int64_t first = 0;
+  for (const PartPlace& part : packed(*args.w).parts) {
+    QUINTET_CHECK(part.piece_scale == 1, "gate and up go through mlp_in");
+    const Segment& segment = packed(*args.w).segments[static_cast<size_t>(part.segment)];
+    PlainMatrix out = plain(args.out);
+    out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);
+    check(launch_reduce({.partial = partial_ + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .out = out,
+                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .add = args.add_to_out}, site_));
+    first += part.n;
+  }
+}
+
+void CudaOps::rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) {
+  check(launch_norm_plain({.x = plain(x), .out = plain(out), .weight = vector_of(norm.weight), .eps = norm.eps, .rows = static_cast<int>(x.rows),
+                           .columns = static_cast<int>(x.cols)}, site_));
+}
+
+void CudaOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
+  const AttentionSpec& a = args.attention;
+  check(launch_rope_store({.qkv = static_cast<__half*>(args.qkv.data), .q_norm = vector_of(args.q_norm.weight), .k_norm = vector_of(args.k_norm.weight),
+                           .inv_freq = device_inv_freq(a.rope), .pos = step.pos, .kv_slot = step.kv_slot, .pages = static_cast<uint8_t*>(args.kv.base),
+                           .page_bytes = args.kv.page.bytes, .eps = args.q_norm.weight ? args.q_norm.eps : args.k_norm.eps, .rope_scale = a.rope.scale,
+                           .rows = step.rows, .stride = static_cast<int>(args.qkv.stride), .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim,
+                           .rope_dims = a.rope.dims, .pairs_style = a.rope.style == RopeStyle::pairs, .page_tokens = args.kv.page.tokens, .layer = a.layer}, site_));
+}
+
+void CudaOps::attend(const StepView& step, const AttendArgs& args) {
+  attend_rows(step, args.attention, args.kv, {.q = static_cast<const __half*>(args.qkv.data), .q_stride = args.qkv.stride, .out = static_cast<__half*>(args.out.data),
+                                              .layout = {.tiles = kPlainTiles, .k_padded = static_cast<int>(args.out.stride)}});
+}
+
+void CudaOps::gate(const GateArgs& args) {
+  check(launch_elements(ElementOp::gate, {.x = plain(args.gate_up), .out = plain(args.out), .rows = static_cast<int>(args.out.rows),
+                                          .columns = static_cast<int>(args.out.cols), .activation = activation_kind(args.activation)}, site_));
+}
+
+void CudaOps::add(ConstMatrixView x, MatrixView out) {
+  check(launch_elements(ElementOp::add, {.x = plain(x), .out = plain(out), .rows = static_cast<int>(out.rows), .columns = static_cast<int>(out.cols)}, site_));
+}
+
+void CudaOps::gather(const StepView& step, ConstMatrixView x, MatrixView out) {
+  check(launch_elements(ElementOp::gather, {.x = plain(x), .out = plain(out), .row_index = step.logit_row, .rows = static_cast<int>(out.rows),
+                                            .columns = static_cast<int>(out.cols)}, site_));
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,34 @@
+// Slabs of device memory.
+#include "backend/cuda/rt/arena.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace quintet::cuda {
+
+Result<void*> Arena::allocate(size_t bytes) {
+  constexpr size_t kAlignment = 256, kPage = size_t{2} << 20, kSlab = size_t{64} << 20;
+  bytes = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  if (bytes > left_) {
+    const size_t slab_bytes = (std::max(bytes, kSlab) + kPage - 1) / kPage * kPage;
+    Slab slab;
+    if (const cudaError_t code = cudaMalloc(slab.out(), slab_bytes); code != cudaSuccess) {
+      (void)cudaGetLastError();  // this failure is told; it must not show up again as a latched one
+      size_t free_bytes = 0, total_bytes = 0;
+      (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+      return no_room(fmt::format("GPU memory: asked for {}, free are {} of {}", format_bytes(slab_bytes),
+                                 format_bytes(free_bytes), format_bytes(total_bytes)));
+    }
+    next_ = static_cast<std::byte*>(slab.get());
+    left_ = slab_bytes;
+    bytes_ += slab_bytes;
+    slabs_.push_back(std::move(slab));
+  }
+  void* result = next_;
+  next_ += bytes;
+  left_ -= bytes;
+  return result;
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,25 @@
+// Device memory for what stays: weights and buffers, carved from slabs of at least 64 MiB (a multiple of 2 MiB), so that
+// thousands of small vectors do not each cost a page of the device.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "backend/cuda/rt/status.h"
+
+namespace quintet::cuda {
+
+class Arena {
+ public:
+  /// `bytes` aligned to 256; freed with the arena. no_room names what was asked for and what is free.
+  Result<void*> allocate(size_t bytes);
+  size_t bytes() const { return bytes_; }
+
+ private:
+  using Slab = Handle<void*, cudaFree>;
+  std::vector<Slab> slabs_;
+  std::byte* next_ = nullptr;
+  size_t left_ = 0, bytes_ = 0;
+};
+
+}  // namespace quintet::cuda

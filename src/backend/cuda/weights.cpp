@@ -1,0 +1,154 @@
+// Uploads and packs weights; decodes them back for tests.
+#include "backend/cuda/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace quintet::cuda {
+namespace {
+
+/// Rows are uploaded in chunks of at most this many bytes, so that the raw blocks never take more than this beside the
+/// packed form.
+constexpr size_t kStagingBytes = size_t{64} << 20;
+
+std::string allowed_formats() {
+  std::string names;
+  for (const FormatInfo& info : format_table())
+    if (product_kernels(info.format)) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+  return names;
+}
+
+}  // namespace
+
+const ProductKernels* product_kernels(WeightFormat format) {
+  for (const auto kernels : {product_kernels_int4_g128, product_kernels_q4_0, product_kernels_q4_1, product_kernels_q8_0, product_kernels_f16})
+    if (kernels().format == format) return &kernels();
+  return nullptr;
+}
+
+Status WeightPacker::reserve_staging(size_t bytes) {
+  if (bytes <= staging_bytes_) return {};
+  staging_.reset();
+  QUINTET_CUDA(cudaMalloc(staging_.out(), bytes));
+  staging_bytes_ = bytes;
+  return {};
+}
+
+Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
+  const int64_t count = part.n * part.k;
+  std::vector<float> values(static_cast<size_t>(count));
+  const FormatInfo& info = format_info(part.format);
+  info.decode(part.bytes.data(), static_cast<size_t>(count / info.block_weights), values.data());
+  for (float value : values)
+    if (!std::isfinite(value)) return bad_input(fmt::format("tensor {}: found NaN or Inf, allowed are finite weights", part.name));
+  auto packed = std::make_unique<CudaWeight>();
+  TRY_ASSIGN(void* device, arena_.allocate(values.size() * sizeof(float)));
+  packed->vector = static_cast<float*>(device);
+  QUINTET_CUDA(cudaMemcpy(device, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice));
+  Weight weight;
+  weight.role = WeightRole::vector;
+  weight.n = part.n;
+  weight.k = part.k;
+  weight.part_rows = {part.n};
+  weight.bytes = values.size() * sizeof(float);
+  weight.packed = std::move(packed);
+  return weight;
+}
+
+Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight> parts) {
+  QUINTET_CHECK(!parts.empty(), "a weight of no parts");
+  if (role == WeightRole::vector) return prepare_vector(parts[0]);
+  auto packed = std::make_unique<CudaWeight>();
+  Weight weight;
+  weight.role = role;
+  weight.k = parts[0].k;
+  for (const HostWeight& part : parts) {
+    const ProductKernels* kernels = product_kernels(part.format);
+    if (!kernels)
+      return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats()));
+    const bool alternate = role == WeightRole::gate_up;
+    // Parts of one format share a segment, so that their product is one launch.
+    if (packed->segments.empty() || packed->segments.back().kernels != kernels) {
+      packed->segments.push_back({.kernels = kernels, .pieces = static_cast<int>((part.k + kernels->piece_k - 1) / kernels->piece_k)});
+    }
+    Segment& segment = packed->segments.back();
+    const int index = static_cast<int>(packed->parts.size());
+    packed->parts.push_back({.segment = static_cast<int>(packed->segments.size()) - 1, .first_row = segment.n,
+                             .piece_scale = alternate ? 2 : 1, .piece_offset = alternate ? index : 0, .n = static_cast<int>(part.n)});
+    if (!alternate && part.n % 16 && &part != &parts.back())
+      return bad_input(fmt::format("tensor {}: found {} rows, allowed on the GPU are multiples of 16", part.name, part.n));
+    segment.n += static_cast<int>(part.n);
+    weight.part_rows.push_back(part.n);
+    weight.n += part.n;
+  }
+  if (role == WeightRole::gate_up && packed->segments.size() != 1)
+    return bad_input(fmt::format("tensors {} and {}: found two formats, allowed on the GPU is one for gate and up", parts[0].name, parts[1].name));
+  for (Segment& segment : packed->segments) {
+    segment.n = (segment.n + kUnitOutputs - 1) / kUnitOutputs * kUnitOutputs;
+    segment.first_column = packed->columns;
+    packed->columns += segment.n;
+    const size_t bytes = static_cast<size_t>(segment.n / 16) * static_cast<size_t>(segment.pieces) * static_cast<size_t>(segment.kernels->piece_bytes);
+    TRY_ASSIGN(void* device, arena_.allocate(bytes));
+    segment.panels = static_cast<uint8_t*>(device);
+    weight.bytes += bytes;
+    QUINTET_CUDA(cudaMemsetAsync(device, 0, bytes, site_.stream));
+  }
+  for (size_t i = 0; i < parts.size(); ++i)
+    TRY(pack_part(parts[i], packed->segments[static_cast<size_t>(packed->parts[i].segment)], packed->parts[i]));
+  weight.packed = std::move(packed);
+  return weight;
+}
+
+Status WeightPacker::pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place) {
+  const auto row_bytes = static_cast<size_t>(part.row_bytes());
+  const int64_t chunk_rows = std::max<int64_t>(16, static_cast<int64_t>(kStagingBytes / row_bytes) / 16 * 16);
+  TRY(reserve_staging(static_cast<size_t>(std::min(chunk_rows, part.n)) * row_bytes));
+  if (!flag_.get()) QUINTET_CUDA(cudaMalloc(flag_.out(), sizeof(uint32_t)));
+  QUINTET_CUDA(cudaMemsetAsync(flag_.get(), 0, sizeof(uint32_t), site_.stream));
+  for (int64_t row = 0; row < part.n; row += chunk_rows) {
+    const int64_t rows = std::min(chunk_rows, part.n - row);
+    QUINTET_CUDA(cudaMemcpyAsync(staging_.get(), part.bytes.data() + static_cast<size_t>(row) * row_bytes, static_cast<size_t>(rows) * row_bytes,
+                                 cudaMemcpyHostToDevice, site_.stream));
+    const PackParams params = {.file = static_cast<const uint8_t*>(staging_.get()), .panels = segment.panels, .n = static_cast<int>(rows),
+                               .k = static_cast<int>(part.k), .pieces = segment.pieces, .piece_scale = place.piece_scale,
+                               .piece_offset = place.piece_offset + static_cast<int>((place.piece_scale == 1 ? place.first_row + row : row * 2) / 16),
+                               .bad = static_cast<uint32_t*>(flag_.get())};
+    QUINTET_CUDA(segment.kernels->pack(params, site_));
+  }
+  uint32_t bad = 0;
+  QUINTET_CUDA(cudaMemcpyAsync(&bad, flag_.get(), sizeof(bad), cudaMemcpyDeviceToHost, site_.stream));
+  QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
+  if (bad) return bad_input(fmt::format("tensor {}: found NaN or Inf in its weights or scales, allowed are finite ones", part.name));
+  return {};
+}
+
+Status WeightPacker::unpack(const Weight& weight, int64_t first, int64_t count, float* out) {
+  const auto& packed = static_cast<const CudaWeight&>(*weight.packed);
+  const auto total = static_cast<size_t>(count * weight.k);
+  if (packed.vector) {
+    QUINTET_CUDA(cudaMemcpy(out, packed.vector + first * weight.k, total * sizeof(float), cudaMemcpyDeviceToHost));
+    return {};
+  }
+  TRY(reserve_staging(total * sizeof(float)));
+  auto* device = static_cast<float*>(staging_.get());
+  int64_t part_first = 0, done = 0;
+  for (const PartPlace& place : packed.parts) {
+    const int64_t from = std::max(first, part_first), to = std::min(first + count, part_first + place.n);
+    if (from < to) {
+      const Segment& segment = packed.segments[static_cast<size_t>(place.segment)];
+      const int64_t local = from - part_first + (place.piece_scale == 1 ? place.first_row : 0);
+      const UnpackParams params = {.panels = segment.panels, .out = device + done * weight.k, .first = static_cast<int>(local),
+                                   .count = static_cast<int>(to - from), .k = static_cast<int>(weight.k), .pieces = segment.pieces,
+                                   .piece_scale = place.piece_scale, .piece_offset = place.piece_offset};
+      QUINTET_CUDA(segment.kernels->unpack(params, site_));
+      done += to - from;
+    }
+    part_first += place.n;
+  }
+  QUINTET_CUDA(cudaMemcpyAsync(out, device, total * sizeof(float), cudaMemcpyDeviceToHost, site_.stream));
+  QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
+  return {};
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,57 @@
+// Weights on the device: uploaded once as they lie in the file, packed into panels there.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/rt/arena.h"
+#include "backend/weight.h"
+
+namespace quintet::cuda {
+
+/// A run of outputs in one format. Merged parts share a segment; gate and up of one format alternate by 16 rows.
+struct Segment {
+  const ProductKernels* kernels = nullptr;
+  uint8_t* panels = nullptr;
+  int n = 0;         ///< padded to whole units of every kernel variant
+  int pieces = 0;    ///< a row
+  int first_column = 0;  ///< where its outputs begin among the weight's padded outputs
+};
+
+struct PartPlace {
+  int segment = 0;
+  int first_row = 0;  ///< row of the segment, before alternating
+  int piece_scale = 1, piece_offset = 0;
+  int n = 0;
+};
+
+struct CudaWeight : PackedWeight {
+  std::vector<Segment> segments;
+  std::vector<PartPlace> parts;
+  float* vector = nullptr;  ///< role vector
+  int columns = 0;          ///< padded outputs of all segments: the stride of partial sums
+};
+
+/// Outputs of a segment are padded to this many, the widest unit of a kernel variant.
+inline constexpr int kUnitOutputs = 256;
+
+class WeightPacker {
+ public:
+  WeightPacker(Arena& arena, LaunchSite site) : arena_(arena), site_(site) {}
+  Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts);
+  Status unpack(const Weight& weight, int64_t first, int64_t count, float* out);
+
+ private:
+  Result<Weight> prepare_vector(const HostWeight& part);
+  Status pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place);
+  Status reserve_staging(size_t bytes);
+
+  Arena& arena_;
+  LaunchSite site_;
+  Handle<void*, cudaFree> staging_;
+  size_t staging_bytes_ = 0;
+  Handle<void*, cudaFree> flag_;
+};
+
+}  // namespace quintet::cuda
