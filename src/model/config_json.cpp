@@ -99,6 +99,10 @@ Status read_scaling(const JsonFields& fields, const JsonFields& rope, int32_t wa
     return rope.wrong(type_key, "default, linear, llama3, yarn, longrope (dynamic changes the keys of tokens that are already cached)");
   }
 
+  constexpr std::string_view kKnown[] = {"linear", "llama3", "yarn", "longrope", "su"};
+  if (std::find(std::begin(kKnown), std::end(kKnown), type) == std::end(kKnown))
+    return rope.wrong(type_key, "default, linear, llama3, yarn, longrope");
+
   TRY_ASSIGN(const double outer_original, fields.number_or("original_max_position_embeddings", out.config.context));
   TRY_ASSIGN(scaling.original_context, rope.number_or("original_max_position_embeddings", outer_original));
   if (fields.has("original_max_position_embeddings")) scaling.original_context = outer_original;
@@ -116,7 +120,7 @@ Status read_scaling(const JsonFields& fields, const JsonFields& rope, int32_t wa
     scaling.kind = RopeScaling::Kind::llama3;
     TRY_ASSIGN(scaling.low_freq_factor, rope.number_or("low_freq_factor", 1));
     TRY_ASSIGN(scaling.high_freq_factor, rope.number_or("high_freq_factor", 4));
-  } else if (type == "yarn") {
+  } else {
     scaling.kind = RopeScaling::Kind::yarn;
     TRY_ASSIGN(scaling.beta_fast, rope.number_or("beta_fast", 32));
     TRY_ASSIGN(scaling.beta_slow, rope.number_or("beta_slow", 1));
@@ -125,8 +129,6 @@ Status read_scaling(const JsonFields& fields, const JsonFields& rope, int32_t wa
     // Qwen's files state the length before stretching as max_position_embeddings.
     const double stretched = scaling.original_context * std::max(1.0, scaling.factor);
     if (stretched <= kMaxContext) out.config.context = std::max(out.config.context, static_cast<int32_t>(stretched));
-  } else {
-    return rope.wrong(type_key, "default, linear, llama3, yarn, longrope");
   }
   return {};
 }

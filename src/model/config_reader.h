@@ -1,8 +1,6 @@
 // From a model's files to its ModelConfig.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "base/result.h"
 #include "io/model_files.h"
 #include "model/arch/architecture.h"

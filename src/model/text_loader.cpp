@@ -118,12 +118,23 @@ Result<std::optional<float>> optional_number(const JsonFields& fields, std::stri
   return value ? std::optional(static_cast<float>(*value)) : std::nullopt;
 }
 
-Status read_folder_defaults(const ModelFiles& files, Model& model) {
+/// The ids in config.json against the tokenizer's: another tokenizer than the network was trained with shows here.
+void check_special_id(const JsonFields& fields, std::string_view key, const std::vector<TokenId>& ids,
+                      std::optional<TokenId> tokenizer_id) {
+  if (ids.empty() || !tokenizer_id || std::find(ids.begin(), ids.end(), *tokenizer_id) != ids.end()) return;
+  LOG_WARN("{}: {} is {}, but the tokenizer's is {}", fields.origin(), key, ids[0], *tokenizer_id);
+}
+
+Status read_folder_defaults(const ModelFiles& files, const Tokenizer& tokenizer, Model& model) {
   if (!files.texts().config.empty()) {
     const std::string origin = files.path() + "/config.json";
     TRY_ASSIGN(const nlohmann::json parsed, parse_json_object(files.texts().config, origin));
-    TRY_ASSIGN(const std::vector<TokenId> ids, token_ids(JsonFields(parsed, origin), "eos_token_id"));
-    add_stop_ids(ids, model);
+    const JsonFields fields(parsed, origin);
+    TRY_ASSIGN(const std::vector<TokenId> bos, token_ids(fields, "bos_token_id"));
+    TRY_ASSIGN(const std::vector<TokenId> eos, token_ids(fields, "eos_token_id"));
+    check_special_id(fields, "bos_token_id", bos, tokenizer.spec().bos);
+    check_special_id(fields, "eos_token_id", eos, tokenizer.spec().eos);
+    add_stop_ids(eos, model);
   }
   if (files.texts().generation_config.empty()) return {};
   const std::string origin = files.path() + "/generation_config.json";
@@ -245,7 +256,7 @@ Status load_text_parts(const ModelFiles& files, const LoadOptions& options, Mode
   if (files.gguf()) {
     TRY(read_gguf_defaults(*files.gguf(), model));
   } else {
-    TRY(read_folder_defaults(files, model));
+    TRY(read_folder_defaults(files, *tokenizer, model));
   }
   TRY(load_template(files, elsewhere ? &*elsewhere : nullptr, options, model));
   check_template_tokens(*tokenizer, model);
