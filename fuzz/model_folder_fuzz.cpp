@@ -1,6 +1,7 @@
 // A model on disk made of any bytes: the files of a Hugging Face folder, or the parts of a split GGUF.
-// Input: 'h' or 'g', then the files with kSeparator between them. h: config.json, model.safetensors.index.json,
-// model.safetensors, model-2.safetensors (empty ones are not written). g: the parts, in order.
+// Input: 'h' or 'g', then the files with kSeparator between them. h: config.json,
+// model.safetensors.index.json, model.safetensors, model-2.safetensors (empty ones are not written). g: the
+// parts, in order.
 #include <unistd.h>
 
 #include <cstddef>
@@ -24,12 +25,15 @@ constexpr std::string_view kSeparator = "\n--8<--\n";
 /// One folder a process, in memory where the machine has a place for that.
 struct Folder {
   Folder() {
-    std::string pattern = (std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp") + std::string("/quintet-fuzz-XXXXXX");
+    std::string pattern =
+        (std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp") + std::string("/quintet-fuzz-XXXXXX");
     QUINTET_CHECK(::mkdtemp(pattern.data()));
     path = pattern;
   }
   ~Folder() { std::filesystem::remove_all(path); }
-  void write(const std::string& name, std::string_view content) const { std::ofstream(path + "/" + name, std::ios::binary) << content; }
+  void write(const std::string& name, std::string_view content) const {
+    std::ofstream(path + "/" + name, std::ios::binary) << content;
+  }
   std::string path;
 };
 
@@ -53,9 +57,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parts = split({reinterpret_cast<const char*>(data) + 1, size - 1});
   std::string path = folder.path;
   if (data[0] == 'g') {
-    for (size_t i = 0; i < parts.size(); ++i) folder.write(fmt::format("m-{:05}-of-{:05}.gguf", i + 1, parts.size()), parts[i]);
+    for (size_t i = 0; i < parts.size(); ++i)
+      folder.write(fmt::format("m-{:05}-of-{:05}.gguf", i + 1, parts.size()), parts[i]);
   } else {
-    constexpr const char* kNames[] = {"config.json", "model.safetensors.index.json", "model.safetensors", "model-2.safetensors"};
+    constexpr const char* kNames[] = {"config.json", "model.safetensors.index.json", "model.safetensors",
+                                      "model-2.safetensors"};
     for (size_t i = 0; i < std::min<size_t>(parts.size(), 4); ++i)
       if (!parts[i].empty()) folder.write(kNames[i], parts[i]);
   }
@@ -68,7 +74,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     uint64_t sum = 0;
     for (const auto& tensor : files->tensors()) {
       QUINTET_CHECK(files->find(tensor.weight.name) == &tensor);
-      QUINTET_CHECK(format_bytes_of(tensor.weight.format, static_cast<uint64_t>(tensor.weight.n * tensor.weight.k)) == tensor.weight.bytes.size());
+      QUINTET_CHECK(
+          format_bytes_of(tensor.weight.format, static_cast<uint64_t>(tensor.weight.n * tensor.weight.k)) ==
+          tensor.weight.bytes.size());
       for (const auto byte : tensor.weight.bytes) sum += byte;
     }
     QUINTET_CHECK(files->file_bytes() <= size && sum <= 255 * size);

@@ -11,25 +11,44 @@ namespace quintet {
 
 namespace {
 
-constexpr std::string_view kReadable = "a GGUF file or a Hugging Face folder of safetensors in F32, F16 or BF16";
+constexpr std::string_view kReadable =
+    "a GGUF file or a Hugging Face folder of safetensors in F32, F16 or BF16";
 
 std::string_view extension(std::string_view path) {
   const auto dot = path.rfind('.');
   const auto slash = path.rfind('/');
-  return dot == std::string_view::npos || (slash != std::string_view::npos && dot < slash) ? "" : path.substr(dot);
+  return dot == std::string_view::npos || (slash != std::string_view::npos && dot < slash) ? ""
+                                                                                           : path.substr(dot);
 }
 
-struct Extension { std::string_view suffix, kind; };
+struct Extension {
+  std::string_view suffix, kind;
+};
 constexpr std::array<Extension, 16> kExtensions = {{
-    {".onnx", "an ONNX model"}, {".pt", "a PyTorch pickle"}, {".pth", "a PyTorch pickle"}, {".ckpt", "a PyTorch pickle"},
-    {".pkl", "a Python pickle"}, {".h5", "a Keras HDF5 model"}, {".keras", "a Keras model"}, {".tflite", "a TensorFlow Lite model"},
-    {".pb", "a TensorFlow graph"}, {".msgpack", "a Flax model"}, {".engine", "a TensorRT engine"}, {".plan", "a TensorRT engine"},
-    {".mlmodel", "a Core ML model"}, {".mlpackage", "a Core ML model"}, {".nemo", "a NeMo archive"}, {".npz", "a NumPy archive"},
+    {".onnx", "an ONNX model"},
+    {".pt", "a PyTorch pickle"},
+    {".pth", "a PyTorch pickle"},
+    {".ckpt", "a PyTorch pickle"},
+    {".pkl", "a Python pickle"},
+    {".h5", "a Keras HDF5 model"},
+    {".keras", "a Keras model"},
+    {".tflite", "a TensorFlow Lite model"},
+    {".pb", "a TensorFlow graph"},
+    {".msgpack", "a Flax model"},
+    {".engine", "a TensorRT engine"},
+    {".plan", "a TensorRT engine"},
+    {".mlmodel", "a Core ML model"},
+    {".mlpackage", "a Core ML model"},
+    {".nemo", "a NeMo archive"},
+    {".npz", "a NumPy archive"},
 }};
 
-struct Magic { std::string_view bytes, kind; };
+struct Magic {
+  std::string_view bytes, kind;
+};
 constexpr std::array<Magic, 9> kMagics = {{
-    {"version https://git-lfs.github.com/spec/", "a Git LFS pointer instead of the file itself (fetch it with git lfs pull)"},
+    {"version https://git-lfs.github.com/spec/",
+     "a Git LFS pointer instead of the file itself (fetch it with git lfs pull)"},
     {"<!DOCTYPE", "an HTML page instead of a model"},
     {"<html", "an HTML page instead of a model"},
     {"PK\x03\x04", "a zip archive (PyTorch pickles are such archives)"},
@@ -40,29 +59,35 @@ constexpr std::array<Magic, 9> kMagics = {{
     {"\x93NUMPY", "a NumPy array"},
 }};
 
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 }  // namespace
 
 std::optional<std::string> foreign_file_kind(std::string_view path, std::span<const uint8_t> bytes) {
-  const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 64));
+  const std::string_view head(reinterpret_cast<const char*>(bytes.data()),
+                              std::min<size_t>(bytes.size(), 64));
   for (const auto& magic : kMagics)
     if (head.starts_with(magic.bytes)) return std::string(magic.kind);
   if (head.size() >= 8 && head.substr(4, 4) == "TFL3") return "a TensorFlow Lite model";
   for (const auto& known : kExtensions)
     if (extension(path) == known.suffix) return std::string(known.kind);
-  if (extension(path) == ".safetensors") return "one safetensors file (name the folder that holds it and its config.json)";
+  if (extension(path) == ".safetensors")
+    return "one safetensors file (name the folder that holds it and its config.json)";
   return std::nullopt;
 }
 
 Status refuse_foreign_folder(const std::string& folder, const std::vector<std::string>& names) {
   const auto refuse = [&](std::string_view kind, std::string_view witness) {
-    return bad_input(fmt::format("{}: found {} ({}), allowed is {}", folder, kind, printable(witness), kReadable));
+    return bad_input(
+        fmt::format("{}: found {} ({}), allowed is {}", folder, kind, printable(witness), kReadable));
   };
   for (const auto& name : names)
     if (extension(name) == ".safetensors") return {};
   for (const auto& name : names) {
-    if (extension(name) == ".bin" && (contains(name, "pytorch_model") || contains(name, "adapter_model") || contains(name, "consolidated")))
+    if (extension(name) == ".bin" && (contains(name, "pytorch_model") || contains(name, "adapter_model") ||
+                                      contains(name, "consolidated")))
       return refuse("PyTorch pickles", name);
     for (const auto& known : kExtensions)
       if (extension(name) == known.suffix) return refuse(known.kind, name);
@@ -83,8 +108,10 @@ Status refuse_foreign_config(const std::string& path, std::string_view config) {
     const bool is_null = event.kind == Kind::null;
     if ((key == "quantization_config" || key == "compression_config" || key == "quantization") && !is_null) {
       quantized = true;
-      if (event.path.size() == 2 && event.path[1] == "quant_method" && event.kind == Kind::string) method = event.string;
-      else if (event.path.size() == 2 && !event.in_array && event.kind != Kind::end_object && other_keys.size() < 200)
+      if (event.path.size() == 2 && event.path[1] == "quant_method" && event.kind == Kind::string)
+        method = event.string;
+      else if (event.path.size() == 2 && !event.in_array && event.kind != Kind::end_object &&
+               other_keys.size() < 200)
         other_keys += (other_keys.empty() ? "" : ", ") + printable(event.path[1], 40);
     }
     if (event.path.size() == 1 && event.kind == Kind::begin_object &&
@@ -94,24 +121,27 @@ Status refuse_foreign_config(const std::string& path, std::string_view config) {
   };
   TRY(walk_json(config, path, 64, visit));
   if (quantized)
-    return bad_input(fmt::format("{}: quantization_config: found {}, allowed are weights in F32, F16 or BF16", path,
+    return bad_input(fmt::format("{}: quantization_config: found {}, allowed are weights in F32, F16 or BF16",
+                                 path,
                                  !method.empty()      ? printable(method)
                                  : other_keys.empty() ? std::string("a quantized model")
                                                       : "the keys " + other_keys));
   if (!media.empty())
-    return bad_input(fmt::format("{}: found {}: a model of images or sound, allowed is one of text alone", path, media));
+    return bad_input(
+        fmt::format("{}: found {}: a model of images or sound, allowed is one of text alone", path, media));
   return {};
 }
 
 Status refuse_foreign_tensor(const std::string& path, std::string_view name) {
   static constexpr std::array<std::string_view, 9> kMedia = {
-      "vision_tower", "vision_model", "visual.", "audio_tower", "multi_modal_projector", "mm_projector",
-      "image_newline", "speech_encoder", "vision_embed",
+      "vision_tower", "vision_model",  "visual.",        "audio_tower",  "multi_modal_projector",
+      "mm_projector", "image_newline", "speech_encoder", "vision_embed",
   };
   for (const auto part : kMedia)
     if (contains(name, part))
-      return bad_input(fmt::format("{}: tensor {}: found a part of an image or sound encoder, allowed is a model of text alone",
-                                   path, printable(name)));
+      return bad_input(fmt::format(
+          "{}: tensor {}: found a part of an image or sound encoder, allowed is a model of text alone", path,
+          printable(name)));
   return {};
 }
 
@@ -119,12 +149,18 @@ Status refuse_foreign_gguf(const GgufFile& file) {
   TRY_ASSIGN(const auto type, file.get_string_or("general.type", "model"));
   TRY_ASSIGN(const auto architecture, file.get_string_or("general.architecture", ""));
   std::string_view kind;
-  if (type == "mmproj" || architecture == "clip") kind = "an image or sound projector (mmproj)";
-  else if (type == "adapter") kind = "an adapter (LoRA)";
-  else if (type == "imatrix") kind = "an importance matrix";
-  else if (architecture == "whisper" || architecture == "wavtokenizer-dec") kind = "a sound model";
-  else if (architecture == "sd1" || architecture == "sdxl" || architecture == "sd3" || architecture == "flux") kind = "an image model";
-  else if (architecture == "controlvector") kind = "a control vector";
+  if (type == "mmproj" || architecture == "clip")
+    kind = "an image or sound projector (mmproj)";
+  else if (type == "adapter")
+    kind = "an adapter (LoRA)";
+  else if (type == "imatrix")
+    kind = "an importance matrix";
+  else if (architecture == "whisper" || architecture == "wavtokenizer-dec")
+    kind = "a sound model";
+  else if (architecture == "sd1" || architecture == "sdxl" || architecture == "sd3" || architecture == "flux")
+    kind = "an image model";
+  else if (architecture == "controlvector")
+    kind = "a control vector";
   if (kind.empty()) return {};
   return bad_input(fmt::format("{}: found {}, allowed is a language model", file.path(), kind));
 }

@@ -12,14 +12,16 @@
 
 namespace quintet {
 
-/// What a single file that is no GGUF seems to be: "an ONNX model", "a PyTorch pickle", ...; nothing where unknown.
+/// What a single file that is no GGUF seems to be: "an ONNX model", "a PyTorch pickle", ...; nothing where
+/// unknown.
 std::optional<std::string> foreign_file_kind(std::string_view path, std::span<const uint8_t> bytes);
 
-/// An error where a folder of these file names holds weights of another kind and none that this program reads.
+/// An error where a folder of these file names holds weights of another kind and none that this program
+/// reads.
 Status refuse_foreign_folder(const std::string& folder, const std::vector<std::string>& names);
 
-/// An error where a config.json describes weights (GPTQ, AWQ, FP8, ...) or inputs (images, sound) that are not read.
-/// Also one where it is no JSON object.
+/// An error where a config.json describes weights (GPTQ, AWQ, FP8, ...) or inputs (images, sound) that are
+/// not read. Also one where it is no JSON object.
 Status refuse_foreign_config(const std::string& path, std::string_view config);
 
 /// An error where a tensor's name belongs to an image, video or audio encoder.

@@ -14,13 +14,19 @@ namespace quintet {
 
 namespace {
 
-constexpr std::array<std::string_view, 13> kTypeNames = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
-                                                         "bool", "string", "array", "u64", "i64", "f64"};
+constexpr std::array<std::string_view, 13> kTypeNames = {
+    "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
 bool is_integer(GgufType type) {
   switch (type) {
-    case GgufType::u8: case GgufType::i8: case GgufType::u16: case GgufType::i16: case GgufType::u32:
-    case GgufType::i32: case GgufType::u64: case GgufType::i64: return true;
+    case GgufType::u8:
+    case GgufType::i8:
+    case GgufType::u16:
+    case GgufType::i16:
+    case GgufType::u32:
+    case GgufType::i32:
+    case GgufType::u64:
+    case GgufType::i64: return true;
     default: return false;
   }
 }
@@ -69,7 +75,8 @@ std::string type_text(const GgufValue& value) {
 std::string element_text(GgufType type, const uint8_t* at) {
   if (is_integer(type)) {
     const auto integer = load_integer(type, at);
-    return integer.above_i64 ? fmt::format("{}", static_cast<uint64_t>(integer.value)) : fmt::format("{}", integer.value);
+    return integer.above_i64 ? fmt::format("{}", static_cast<uint64_t>(integer.value))
+                             : fmt::format("{}", integer.value);
   }
   if (type == GgufType::f32) return fmt::format("{}", load<float>(at));
   if (type == GgufType::f64) return fmt::format("{}", load<double>(at));
@@ -100,24 +107,34 @@ std::string_view gguf_type_name(GgufType type) {
 
 size_t gguf_type_bytes(GgufType type) {
   switch (type) {
-    case GgufType::u8: case GgufType::i8: case GgufType::boolean: return 1;
-    case GgufType::u16: case GgufType::i16: return 2;
-    case GgufType::u32: case GgufType::i32: case GgufType::f32: return 4;
-    case GgufType::u64: case GgufType::i64: case GgufType::f64: return 8;
-    case GgufType::string: case GgufType::array: break;
+    case GgufType::u8:
+    case GgufType::i8:
+    case GgufType::boolean: return 1;
+    case GgufType::u16:
+    case GgufType::i16: return 2;
+    case GgufType::u32:
+    case GgufType::i32:
+    case GgufType::f32: return 4;
+    case GgufType::u64:
+    case GgufType::i64:
+    case GgufType::f64: return 8;
+    case GgufType::string:
+    case GgufType::array: break;
   }
   return 0;
 }
 
 const GgufValue* GgufFile::find(std::string_view key) const {
-  const auto at = std::lower_bound(value_order_.begin(), value_order_.end(), key,
-                                   [&](uint32_t index, std::string_view k) { return values_[index].key < k; });
+  const auto at =
+      std::lower_bound(value_order_.begin(), value_order_.end(), key,
+                       [&](uint32_t index, std::string_view k) { return values_[index].key < k; });
   return at != value_order_.end() && values_[*at].key == key ? &values_[*at] : nullptr;
 }
 
 const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
-  const auto at = std::lower_bound(tensor_order_.begin(), tensor_order_.end(), name,
-                                   [&](uint32_t index, std::string_view n) { return tensors_[index].name < n; });
+  const auto at =
+      std::lower_bound(tensor_order_.begin(), tensor_order_.end(), name,
+                       [&](uint32_t index, std::string_view n) { return tensors_[index].name < n; });
   return at != tensor_order_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
 }
 
@@ -127,12 +144,13 @@ bool GgufFile::is_array(std::string_view key) const {
 }
 
 Error GgufFile::wrong_type(const GgufValue& value, std::string_view allowed) const {
-  return bad_input(
-      fmt::format("{}: metadata {}: found {}, allowed is {}", path(), printable(value.key), type_text(value), allowed));
+  return bad_input(fmt::format("{}: metadata {}: found {}, allowed is {}", path(), printable(value.key),
+                               type_text(value), allowed));
 }
 
 Error GgufFile::absent(std::string_view key, std::string_view allowed) const {
-  return not_found(fmt::format("{}: metadata {}: found nothing, allowed is {}", path(), printable(key), allowed));
+  return not_found(
+      fmt::format("{}: metadata {}: found nothing, allowed is {}", path(), printable(key), allowed));
 }
 
 Result<std::string_view> GgufFile::get_string(std::string_view key) const {
@@ -149,7 +167,8 @@ Result<int64_t> GgufFile::get_i64(std::string_view key) const {
   if (!is_integer(value->type)) return wrong_type(*value, kAllowed);
   const auto integer = load_integer(value->type, value->bytes.data());
   if (integer.above_i64)
-    return bad_input(fmt::format("{}: metadata {}: found {}, allowed is {}", path(), printable(key), describe(*value), kAllowed));
+    return bad_input(fmt::format("{}: metadata {}: found {}, allowed is {}", path(), printable(key),
+                                 describe(*value), kAllowed));
   return integer.value;
 }
 
@@ -160,7 +179,8 @@ Result<uint64_t> GgufFile::get_u64(std::string_view key) const {
   if (!is_integer(value->type)) return wrong_type(*value, kAllowed);
   const auto integer = load_integer(value->type, value->bytes.data());
   if (integer.value < 0 && !integer.above_i64)
-    return bad_input(fmt::format("{}: metadata {}: found {}, allowed is {}", path(), printable(key), describe(*value), kAllowed));
+    return bad_input(fmt::format("{}: metadata {}: found {}, allowed is {}", path(), printable(key),
+                                 describe(*value), kAllowed));
   return static_cast<uint64_t>(integer.value);
 }
 
@@ -176,7 +196,8 @@ Result<bool> GgufFile::get_bool(std::string_view key) const {
   if (!value) return absent(key, "a bool");
   if (value->type != GgufType::boolean) return wrong_type(*value, "a bool");
   if (value->bytes[0] > 1)
-    return bad_input(fmt::format("{}: metadata {}: found {}, allowed are the bytes 0 and 1", path(), printable(key), describe(*value)));
+    return bad_input(fmt::format("{}: metadata {}: found {}, allowed are the bytes 0 and 1", path(),
+                                 printable(key), describe(*value)));
   return value->bytes[0] == 1;
 }
 
@@ -210,14 +231,15 @@ Result<std::vector<std::string_view>> GgufFile::get_strings(std::string_view key
 Result<std::vector<int64_t>> GgufFile::get_i64s(std::string_view key) const {
   const auto* value = find(key);
   if (!value) return absent(key, "an array of integers");
-  if (value->type != GgufType::array || !is_integer(value->element)) return wrong_type(*value, "an array of integers");
+  if (value->type != GgufType::array || !is_integer(value->element))
+    return wrong_type(*value, "an array of integers");
   std::vector<int64_t> numbers(value->count);
   const size_t stride = gguf_type_bytes(value->element);
   for (size_t i = 0; i < numbers.size(); ++i) {
     const auto integer = load_integer(value->element, value->bytes.data() + i * stride);
     if (integer.above_i64)
-      return bad_input(fmt::format("{}: metadata {}: element {}: found {}, allowed are integers below 2^63", path(),
-                                   printable(key), i, static_cast<uint64_t>(integer.value)));
+      return bad_input(fmt::format("{}: metadata {}: element {}: found {}, allowed are integers below 2^63",
+                                   path(), printable(key), i, static_cast<uint64_t>(integer.value)));
     numbers[i] = integer.value;
   }
   return numbers;
@@ -226,7 +248,8 @@ Result<std::vector<int64_t>> GgufFile::get_i64s(std::string_view key) const {
 Result<std::vector<float>> GgufFile::get_f32s(std::string_view key) const {
   const auto* value = find(key);
   if (!value) return absent(key, "an array of f32 or f64");
-  if (value->type != GgufType::array || !is_float(value->element)) return wrong_type(*value, "an array of f32 or f64");
+  if (value->type != GgufType::array || !is_float(value->element))
+    return wrong_type(*value, "an array of f32 or f64");
   std::vector<float> numbers(value->count);
   const size_t stride = gguf_type_bytes(value->element);
   for (size_t i = 0; i < numbers.size(); ++i)
@@ -242,8 +265,8 @@ Result<std::vector<bool>> GgufFile::get_bools(std::string_view key) const {
   std::vector<bool> flags(value->count);
   for (size_t i = 0; i < flags.size(); ++i) {
     if (value->bytes[i] > 1)
-      return bad_input(fmt::format("{}: metadata {}: element {}: found the byte {}, allowed are 0 and 1", path(),
-                                   printable(key), i, value->bytes[i]));
+      return bad_input(fmt::format("{}: metadata {}: element {}: found the byte {}, allowed are 0 and 1",
+                                   path(), printable(key), i, value->bytes[i]));
     flags[i] = value->bytes[i] == 1;
   }
   return flags;

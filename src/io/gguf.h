@@ -33,14 +33,15 @@ struct GgufValue {
 struct GgufTensor {
   std::string_view name;
   WeightFormat format = WeightFormat::f32;
-  std::vector<int64_t> shape;      ///< outermost first, so the last one is the length of a row (GGUF lists it first)
+  std::vector<int64_t>
+      shape;  ///< outermost first, so the last one is the length of a row (GGUF lists it first)
   std::span<const uint8_t> bytes;  ///< exactly the tensor's, aligned as the file says
   int32_t part = 0;                ///< index into GgufFile::paths()
 };
 
-/// Immutable once open; safe for many threads. Everything it hands out borrows from the mapping and lives as long as
-/// this object (moves included). Getters: `not_found` where the key is absent, `bad_input` where its type is wrong;
-/// both messages name file, key, what was found and what is allowed.
+/// Immutable once open; safe for many threads. Everything it hands out borrows from the mapping and lives as
+/// long as this object (moves included). Getters: `not_found` where the key is absent, `bad_input` where its
+/// type is wrong; both messages name file, key, what was found and what is allowed.
 class GgufFile {
  public:
   /// Opens one file, or all parts of a split set through any one of them (`name-00001-of-00003.gguf`).

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
-#include <optional>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "io/gguf.h"
@@ -16,7 +16,8 @@ namespace quintet {
 
 namespace {
 
-/// Takes numbers and strings from the front of a byte range; false where too few bytes are left, which moves nothing.
+/// Takes numbers and strings from the front of a byte range; false where too few bytes are left, which moves
+/// nothing.
 class Cursor {
  public:
   explicit Cursor(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -44,12 +45,16 @@ class Cursor {
 
 /// Tensor types of the specification that this program does not read, for messages.
 std::string type_number_text(uint32_t type) {
-  struct Named { uint32_t number; std::string_view name; };
+  struct Named {
+    uint32_t number;
+    std::string_view name;
+  };
   static constexpr std::array<Named, 22> kOthers = {{
-      {4, "q4_2"}, {5, "q4_3"}, {9, "q8_1"}, {15, "q8_k"}, {19, "iq1_s"}, {24, "i8"}, {25, "i16"}, {26, "i32"},
-      {27, "i64"}, {28, "f64"}, {29, "iq1_m"}, {31, "q4_0_4_4"}, {32, "q4_0_4_8"}, {33, "q4_0_8_8"}, {34, "tq1_0"},
-      {35, "tq2_0"}, {36, "iq4_nl_4_4"}, {37, "iq4_nl_4_8"}, {38, "iq4_nl_8_8"}, {39, "mxfp4"}, {40, "nvfp4"},
-      {41, "q1_0"},
+      {4, "q4_2"},   {5, "q4_3"},        {9, "q8_1"},        {15, "q8_k"},       {19, "iq1_s"},
+      {24, "i8"},    {25, "i16"},        {26, "i32"},        {27, "i64"},        {28, "f64"},
+      {29, "iq1_m"}, {31, "q4_0_4_4"},   {32, "q4_0_4_8"},   {33, "q4_0_8_8"},   {34, "tq1_0"},
+      {35, "tq2_0"}, {36, "iq4_nl_4_4"}, {37, "iq4_nl_4_8"}, {38, "iq4_nl_8_8"}, {39, "mxfp4"},
+      {40, "nvfp4"}, {41, "q1_0"},
   }};
   for (const auto& other : kOthers)
     if (other.number == type) return fmt::format("{} ({})", other.name, type);
@@ -66,12 +71,16 @@ std::string allowed_formats() {
 /// a * b, or nothing where that passes 2^63 - 1.
 std::optional<uint64_t> checked_product(uint64_t a, uint64_t b) {
   uint64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) || product > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+  if (__builtin_mul_overflow(a, b, &product) || product > static_cast<uint64_t>(INT64_MAX))
+    return std::nullopt;
   return product;
 }
 
 /// `prefix-00001-of-00003.gguf`: what stands before, the number and the count.
-struct SplitName { std::string prefix; uint64_t number = 0, count = 0; };
+struct SplitName {
+  std::string prefix;
+  uint64_t number = 0, count = 0;
+};
 
 std::string split_path(const std::string& prefix, uint64_t number, uint64_t count) {
   return fmt::format("{}-{:05}-of-{:05}.gguf", prefix, number, count);
@@ -89,7 +98,8 @@ std::optional<SplitName> parse_split_name(const std::string& path) {
     }
     return true;
   };
-  if (!digits(1, name.number) || !digits(10, name.count) || split_path(name.prefix, name.number, name.count) != path)
+  if (!digits(1, name.number) || !digits(10, name.count) ||
+      split_path(name.prefix, name.number, name.count) != path)
     return std::nullopt;
   return name;
 }
@@ -127,7 +137,8 @@ class GgufParser {
   static Status sort_tensors(GgufFile& file);
 
  private:
-  /// What is being read, for messages. Made into text by a fault alone: a file may have a hundred thousand tensors.
+  /// What is being read, for messages. Made into text by a fault alone: a file may have a hundred thousand
+  /// tensors.
   struct Field {
     std::string_view kind;  ///< "metadata", "tensor", ...
     std::string_view name = {};
@@ -135,17 +146,20 @@ class GgufParser {
   };
   static std::string text_of(const Field& field) {
     if (!field.name.empty()) return fmt::format("{} {}", field.kind, printable(field.name));
-    return field.count ? fmt::format("{} {} of {}", field.kind, field.number, field.count) : std::string(field.kind);
+    return field.count ? fmt::format("{} {} of {}", field.kind, field.number, field.count)
+                       : std::string(field.kind);
   }
 
   Error fault(const Field& field, std::string_view found, std::string_view allowed) const {
-    return bad_input(fmt::format("{}: {}: found {}, allowed is {}", file_.path(), text_of(field), found, allowed));
+    return bad_input(
+        fmt::format("{}: {}: found {}, allowed is {}", file_.path(), text_of(field), found, allowed));
   }
   Error ends(const Field& field, uint64_t wanted_bytes) const {
     return fault(field, end_text(), fmt::format("{} bytes there", wanted_bytes));
   }
   Error element_ends(const Field& field, uint64_t element, uint64_t wanted_bytes) const {
-    return fault(field, fmt::format("{} in element {}", end_text(), element), fmt::format("{} bytes there", wanted_bytes));
+    return fault(field, fmt::format("{} in element {}", end_text(), element),
+                 fmt::format("{} bytes there", wanted_bytes));
   }
   std::string end_text() const {
     return fmt::format("the end of the file {} bytes behind byte {}", cursor_.left(), cursor_.offset());
@@ -175,19 +189,22 @@ Status GgufParser::read_counts() {
   const std::string_view text(magic.data(), magic.size());
   // Magics of older files, which were written as little-endian numbers: the letters stand in reverse.
   if (text == "lmgg" || text == "fmgg" || text == "tjgg" || text == "algg")
-    return fault({"magic"}, fmt::format("a legacy GGML file ({})", printable(text)), "GGUF version 2 or 3: convert the model again");
+    return fault({"magic"}, fmt::format("a legacy GGML file ({})", printable(text)),
+                 "GGUF version 2 or 3: convert the model again");
   if (text == "FUGG") return fault({"magic"}, "a big-endian file", "a little-endian GGUF");
   if (text != "GGUF") return fault({"magic"}, printable(text), "'GGUF'");
 
   if (!cursor_.take(file_.version_)) return ends({"version"}, 4);
   if (file_.version_ != 2 && file_.version_ != 3) {
     if (file_.version_ != 0 && (file_.version_ & 0xFFFF) == 0)
-      return fault({"version"}, fmt::format("{:#010x}, so a big-endian file", file_.version_), "a little-endian GGUF");
+      return fault({"version"}, fmt::format("{:#010x}, so a big-endian file", file_.version_),
+                   "a little-endian GGUF");
     return fault({"version"}, fmt::format("{}", file_.version_), "2 or 3");
   }
   if (!cursor_.take(tensor_count_)) return ends({"tensor count"}, 8);
   if (!cursor_.take(key_count_)) return ends({"metadata count"}, 8);
-  const auto bounded = [&](const Field& field, uint64_t count, uint64_t limit, uint64_t least_bytes) -> Status {
+  const auto bounded = [&](const Field& field, uint64_t count, uint64_t limit,
+                           uint64_t least_bytes) -> Status {
     limit = std::min(limit, cursor_.left() / least_bytes);
     if (count > limit)
       return fault(field, fmt::format("{}", count),
@@ -221,7 +238,8 @@ Status GgufParser::read_values() {
   file_.value_order_.resize(file_.values_.size());
   std::iota(file_.value_order_.begin(), file_.value_order_.end(), 0);
   const auto key = [&](uint32_t index) { return file_.values_[index].key; };
-  std::sort(file_.value_order_.begin(), file_.value_order_.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  std::sort(file_.value_order_.begin(), file_.value_order_.end(),
+            [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
   const auto same = std::adjacent_find(file_.value_order_.begin(), file_.value_order_.end(),
                                        [&](uint32_t a, uint32_t b) { return key(a) == key(b); });
   if (same != file_.value_order_.end())
@@ -261,8 +279,9 @@ Status GgufParser::skip_array(const Field& field, int depth, GgufType& element, 
   const uint64_t fixed = gguf_type_bytes(element);
   const uint64_t least = fixed ? fixed : element == GgufType::string ? 8 : 12;
   if (count > cursor_.left() / least)
-    return fault(field, fmt::format("an array of {} {}", count, gguf_type_name(element)),
-                 fmt::format("at most {} in the {} bytes that follow", cursor_.left() / least, cursor_.left()));
+    return fault(
+        field, fmt::format("an array of {} {}", count, gguf_type_name(element)),
+        fmt::format("at most {} in the {} bytes that follow", cursor_.left() / least, cursor_.left()));
   if (fixed) {
     cursor_.skip(count * fixed);
     return {};
@@ -307,10 +326,12 @@ Status GgufParser::read_tensors() {
     auto& tensor = file_.tensors_[i];
     const Field field{"tensor", tensor.name};
     uint64_t weights = 1;
-    for (const auto dimension : tensor.shape) weights *= static_cast<uint64_t>(dimension);  // checked by read_tensor
+    for (const auto dimension : tensor.shape)
+      weights *= static_cast<uint64_t>(dimension);  // checked by read_tensor
     const uint64_t bytes = format_bytes_of(tensor.format, weights);
     if (offsets[i] % alignment_ != 0)
-      return fault(field, fmt::format("the offset {}", offsets[i]), fmt::format("a multiple of {}", alignment_));
+      return fault(field, fmt::format("the offset {}", offsets[i]),
+                   fmt::format("a multiple of {}", alignment_));
     if (offsets[i] > data_bytes || bytes > data_bytes - offsets[i])
       return fault(field, fmt::format("{} bytes at offset {}", bytes, offsets[i]),
                    fmt::format("an end within the {} bytes of data that the file has", data_bytes));
@@ -332,20 +353,23 @@ Status GgufParser::read_tensor(uint64_t index, GgufTensor& tensor, uint64_t& off
     if (!cursor_.take(size)) return ends(field, 8);
     if (size == 0) return fault(field, fmt::format("0 in dimension {}", i), "1 or more");
     const auto product = checked_product(weights, size);
-    if (!product) return fault(field, fmt::format("{} in dimension {}", size, i), "a product of dimensions below 2^63");
+    if (!product)
+      return fault(field, fmt::format("{} in dimension {}", size, i), "a product of dimensions below 2^63");
     weights = *product;
     tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
   }
   if (!cursor_.take(type)) return ends(field, 4);
   const auto format = format_from_ggml_type(type);
   if (!format)
-    return fault(field, fmt::format("the type {}", type_number_text(type)), fmt::format("one of {}", allowed_formats()));
+    return fault(field, fmt::format("the type {}", type_number_text(type)),
+                 fmt::format("one of {}", allowed_formats()));
   tensor.format = *format;
   const auto& info = format_info(*format);
   if (tensor.shape.back() % info.block_weights != 0)
     return fault(field, fmt::format("rows of {} weights", tensor.shape.back()),
                  fmt::format("a multiple of {}, the block of {}", info.block_weights, info.name));
-  if (!checked_product(weights / static_cast<uint64_t>(info.block_weights), static_cast<uint64_t>(info.block_bytes)))
+  if (!checked_product(weights / static_cast<uint64_t>(info.block_weights),
+                       static_cast<uint64_t>(info.block_bytes)))
     return fault(field, fmt::format("{} weights", weights), "a size below 2^63 bytes");
   if (!cursor_.take(offset)) return ends(field, 8);
   return {};
@@ -359,8 +383,8 @@ Status GgufParser::check_overlaps() {
   for (size_t i = 1; i < by_place.size(); ++i) {
     const auto &before = *by_place[i - 1], &after = *by_place[i];
     if (before.bytes.data() + before.bytes.size() > after.bytes.data())
-      return fault({"tensor", after.name},
-                   fmt::format("bytes that {} has too", printable(before.name)), "no overlap");
+      return fault({"tensor", after.name}, fmt::format("bytes that {} has too", printable(before.name)),
+                   "no overlap");
   }
   return {};
 }
@@ -371,10 +395,11 @@ Status GgufParser::sort_tensors(GgufFile& file) {
   std::iota(order.begin(), order.end(), 0);
   const auto name = [&](uint32_t index) { return file.tensors_[index].name; };
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return name(a) < name(b); });
-  const auto same =
-      std::adjacent_find(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return name(a) == name(b); });
+  const auto same = std::adjacent_find(order.begin(), order.end(),
+                                       [&](uint32_t a, uint32_t b) { return name(a) == name(b); });
   if (same == order.end()) return {};
-  return bad_input(fmt::format("{}: tensor {}: found the name twice, allowed is once", file.path(), printable(name(*same))));
+  return bad_input(fmt::format("{}: tensor {}: found the name twice, allowed is once", file.path(),
+                               printable(name(*same))));
 }
 
 Result<GgufFile> GgufParser::open_rest(GgufFile opened) {
@@ -384,9 +409,10 @@ Result<GgufFile> GgufParser::open_rest(GgufFile opened) {
   TRY_ASSIGN(const uint64_t number, opened.get_u64("split.no"));
   const auto name = parse_split_name(path);
   if (count > 99999 || number >= count || !name || name->number != number + 1 || name->count != count)
-    return bad_input(fmt::format("{}: split.no {} of split.count {}: found another file name, allowed is "
-                                 "<name>-{:05}-of-{:05}.gguf",
-                                 path, number, count, number + 1, count));
+    return bad_input(
+        fmt::format("{}: split.no {} of split.count {}: found another file name, allowed is "
+                    "<name>-{:05}-of-{:05}.gguf",
+                    path, number, count, number + 1, count));
 
   GgufFile all;
   for (uint64_t i = 0; i < count; ++i) {
@@ -395,8 +421,8 @@ Result<GgufFile> GgufParser::open_rest(GgufFile opened) {
     TRY_ASSIGN(const uint64_t part_number, part.get_u64("split.no"));
     TRY_ASSIGN(const uint64_t part_count, part.get_u64("split.count"));
     if (part_number != i || part_count != count)
-      return bad_input(fmt::format("{}: found split.no {} of split.count {}, allowed is {} of {}", part_path, part_number,
-                                   part_count, i, count));
+      return bad_input(fmt::format("{}: found split.no {} of split.count {}, allowed is {} of {}", part_path,
+                                   part_number, part_count, i, count));
     for (auto& tensor : part.tensors_) tensor.part = static_cast<int32_t>(i);
     if (i == 0) {
       all = std::move(part);
@@ -409,8 +435,8 @@ Result<GgufFile> GgufParser::open_rest(GgufFile opened) {
   }
   TRY_ASSIGN(const uint64_t tensors, all.get_u64_or("split.tensors.count", all.tensors_.size()));
   if (tensors != all.tensors_.size())
-    return bad_input(fmt::format("{}: split.tensors.count: found {} tensors in {} parts, allowed is {}", all.path(),
-                                 all.tensors_.size(), count, tensors));
+    return bad_input(fmt::format("{}: split.tensors.count: found {} tensors in {} parts, allowed is {}",
+                                 all.path(), all.tensors_.size(), count, tensors));
   TRY(sort_tensors(all));
   return all;
 }

@@ -17,22 +17,25 @@ using Kind = JsonEvent::Kind;
 constexpr size_t kMaxStringBytes = size_t{4} << 20;
 constexpr size_t kMaxNumberBytes = 64;
 
-/// Refuses strings and numbers of absurd length before the parser sees them: it would copy a faulty one some ten times
-/// on the way to its message.
+/// Refuses strings and numbers of absurd length before the parser sees them: it would copy a faulty one some
+/// ten times on the way to its message.
 Status check_token_lengths(std::string_view text, std::string_view origin) {
   bool in_string = false;
   size_t begin = 0;  // of the string, or of the run of other characters without a separator
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (i - begin > (in_string ? kMaxStringBytes : kMaxNumberBytes))
-      return bad_input(fmt::format("{}: byte {}: found a {} of more than {} bytes, allowed are shorter ones", origin, begin,
-                                   in_string ? "string" : "number or word", i - begin - 1));
+      return bad_input(fmt::format("{}: byte {}: found a {} of more than {} bytes, allowed are shorter ones",
+                                   origin, begin, in_string ? "string" : "number or word", i - begin - 1));
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false, begin = i + 1;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false, begin = i + 1;
     } else if (c == '"') {
       in_string = true, begin = i + 1;
-    } else if (c == ',' || c == ':' || c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '[' || c == ']' || c == '{' || c == '}') {
+    } else if (c == ',' || c == ':' || c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '[' ||
+               c == ']' || c == '{' || c == '}') {
       begin = i + 1;
     }
   }
@@ -53,7 +56,9 @@ class Walker final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_float(number_float_t, const string_t&) override { return scalar({.kind = Kind::number}); }
   bool string(string_t& value) override { return scalar({.kind = Kind::string, .string = value}); }
-  bool binary(binary_t&) override { return fail(bad_input(fmt::format("{}: found binary, allowed is JSON text", origin_))); }
+  bool binary(binary_t&) override {
+    return fail(bad_input(fmt::format("{}: found binary, allowed is JSON text", origin_)));
+  }
   bool key(string_t& value) override {
     path_.push_back(std::move(value));
     return true;
@@ -64,7 +69,8 @@ class Walker final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return end(Kind::end_array); }
 
   bool parse_error(size_t position, const std::string& token, const nlohmann::json::exception&) override {
-    return fail(bad_input(fmt::format("{}: byte {}: found {}, allowed is JSON", origin_, position, printable(token, 40))));
+    return fail(bad_input(
+        fmt::format("{}: byte {}: found {}, allowed is JSON", origin_, position, printable(token, 40))));
   }
 
   std::optional<Error> error;
@@ -91,8 +97,8 @@ class Walker final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool begin(Kind kind) {
     if (static_cast<int>(objects_.size()) >= max_depth_)
-      return fail(bad_input(fmt::format("{}: found containers more than {} deep, allowed are at most {}", origin_,
-                                        max_depth_, max_depth_)));
+      return fail(bad_input(fmt::format("{}: found containers more than {} deep, allowed are at most {}",
+                                        origin_, max_depth_, max_depth_)));
     if (!emit({.kind = kind})) return false;
     objects_.push_back(kind == Kind::begin_object);
     return true;

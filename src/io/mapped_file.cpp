@@ -93,7 +93,8 @@ Result<std::string> read_text_file(const std::string& path, uint64_t limit_bytes
   OpenedFile file;
   TRY(open_regular(path, file));
   if (file.bytes > limit_bytes)
-    return bad_input(fmt::format("{}: found {} bytes, allowed are at most {}", path, file.bytes, limit_bytes));
+    return bad_input(
+        fmt::format("{}: found {} bytes, allowed are at most {}", path, file.bytes, limit_bytes));
   std::string text(file.bytes, '\0');
   size_t done = 0;
   while (done < text.size()) {

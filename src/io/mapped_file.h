@@ -10,8 +10,9 @@
 
 namespace quintet {
 
-/// Move-only owner of one mapping; the bytes keep their address when it is moved. Immutable, so safe for many threads.
-/// The file must not be cut short by others while it is open: the kernel answers a touch of lost pages with SIGBUS.
+/// Move-only owner of one mapping; the bytes keep their address when it is moved. Immutable, so safe for many
+/// threads. The file must not be cut short by others while it is open: the kernel answers a touch of lost
+/// pages with SIGBUS.
 class MappedFile {
  public:
   /// Errors: not_found, bad_input (not a regular file), io. An empty file gives empty bytes.
@@ -31,12 +32,14 @@ class MappedFile {
   std::span<const uint8_t> bytes_;
 };
 
-/// Asks the kernel to read these mapped bytes ahead. A hint: failures are ignored. Any sub-range of a MappedFile.
+/// Asks the kernel to read these mapped bytes ahead. A hint: failures are ignored. Any sub-range of a
+/// MappedFile.
 void read_ahead(std::span<const uint8_t> mapped);
 
-/// Takes the pages that these mapped bytes touch out of the process's resident memory; they come back from the page
-/// cache when touched again. A loader calls it after each tensor that was prepared, so that its peak memory stays near
-/// the prepared weights alone. Never of other memory than a MappedFile's: what was written there would be lost.
+/// Takes the pages that these mapped bytes touch out of the process's resident memory; they come back from
+/// the page cache when touched again. A loader calls it after each tensor that was prepared, so that its peak
+/// memory stays near the prepared weights alone. Never of other memory than a MappedFile's: what was written
+/// there would be lost.
 void drop_pages(std::span<const uint8_t> mapped);
 
 /// Reads a small text file whole. `limit_bytes` bounds it: larger files are bad_input.

@@ -29,7 +29,8 @@ constexpr size_t kMaxNamesShown = 5;
 
 std::string join(const std::vector<std::string>& names) {
   std::string out;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNamesShown); ++i) out += (i ? ", " : "") + printable(names[i]);
+  for (size_t i = 0; i < std::min(names.size(), kMaxNamesShown); ++i)
+    out += (i ? ", " : "") + printable(names[i]);
   if (names.size() > kMaxNamesShown) out += fmt::format(" and {} more", names.size() - kMaxNamesShown);
   return out;
 }
@@ -40,7 +41,8 @@ bool has_name(const std::vector<std::string>& names, std::string_view name) {
 
 std::vector<std::string> with_suffix(const std::vector<std::string>& names, std::string_view suffix) {
   std::vector<std::string> out;
-  std::copy_if(names.begin(), names.end(), std::back_inserter(out), [&](const auto& name) { return name.ends_with(suffix); });
+  std::copy_if(names.begin(), names.end(), std::back_inserter(out),
+               [&](const auto& name) { return name.ends_with(suffix); });
   return out;
 }
 
@@ -56,7 +58,8 @@ Result<std::vector<std::string>> list_folder(const std::string& path) {
 }
 
 /// The text of a file of the folder, empty where there is none.
-Status read_sidecar(const std::string& folder, std::string_view name, uint64_t limit_bytes, std::string& text) {
+Status read_sidecar(const std::string& folder, std::string_view name, uint64_t limit_bytes,
+                    std::string& text) {
   const auto path = fmt::format("{}/{}", folder, name);
   std::error_code error;
   if (!fs::exists(path, error)) return {};
@@ -77,7 +80,8 @@ using WeightMap = std::map<std::string, std::string, std::less<>>;
 
 /// A name that stays in the folder: no separators, no "..", nothing hidden.
 bool is_plain_name(std::string_view name) {
-  return !name.empty() && name.size() <= 255 && name.front() != '.' && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+  return !name.empty() && name.size() <= 255 && name.front() != '.' &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
 Result<WeightMap> read_index(const std::string& path, std::string_view text) {
@@ -89,11 +93,14 @@ Result<WeightMap> read_index(const std::string& path, std::string_view text) {
       return bad_input(fmt::format("{}: {}: found {}, allowed is {}", path, where, seen, allowed));
     };
     const bool container = event.kind == Kind::begin_object || event.kind == Kind::end_object;
-    if (event.path.empty()) return container ? Status() : fault("the text", json_kind_name(event.kind), "an object");
+    if (event.path.empty())
+      return container ? Status() : fault("the text", json_kind_name(event.kind), "an object");
     if (event.path.front() != "weight_map") return {};
     if (event.path.size() == 1) {
-      if (event.kind == Kind::begin_object && std::exchange(found, true)) return fault("weight_map", "it twice", "once");
-      return container ? Status() : fault("weight_map", json_kind_name(event.kind), "an object of file names");
+      if (event.kind == Kind::begin_object && std::exchange(found, true))
+        return fault("weight_map", "it twice", "once");
+      return container ? Status()
+                       : fault("weight_map", json_kind_name(event.kind), "an object of file names");
     }
     const auto where = fmt::format("weight_map: {}", printable(event.path[1]));
     if (event.kind != Kind::string || event.in_array || event.path.size() > 2)
@@ -104,18 +111,24 @@ Result<WeightMap> read_index(const std::string& path, std::string_view text) {
     return {};
   };
   TRY(walk_json(text, path, 16, visit));
-  if (!found) return bad_input(fmt::format("{}: weight_map: found nothing, allowed is an object of file names", path));
+  if (!found)
+    return bad_input(fmt::format("{}: weight_map: found nothing, allowed is an object of file names", path));
   return map;
 }
 
-/// The view of one safetensors tensor; nothing where it is a buffer that no model of ours needs (counters, masks).
+/// The view of one safetensors tensor; nothing where it is a buffer that no model of ours needs (counters,
+/// masks).
 Result<std::optional<ModelTensor>> view_of(const std::string& path, const SafeTensor& tensor, int32_t file) {
   TRY(refuse_foreign_tensor(path, tensor.name));
   ModelTensor view;
-  if (tensor.dtype == "F32") view.weight.format = WeightFormat::f32;
-  else if (tensor.dtype == "F16") view.weight.format = WeightFormat::f16;
-  else if (tensor.dtype == "BF16") view.weight.format = WeightFormat::bf16;
-  else if (tensor.dtype == "I64" || tensor.dtype == "BOOL") return std::optional<ModelTensor>();
+  if (tensor.dtype == "F32")
+    view.weight.format = WeightFormat::f32;
+  else if (tensor.dtype == "F16")
+    view.weight.format = WeightFormat::f16;
+  else if (tensor.dtype == "BF16")
+    view.weight.format = WeightFormat::bf16;
+  else if (tensor.dtype == "I64" || tensor.dtype == "BOOL")
+    return std::optional<ModelTensor>();
   else
     return bad_input(fmt::format("{}: tensor {}: found the dtype {}, allowed are F32, F16 and BF16", path,
                                  printable(tensor.name), tensor.dtype));
@@ -139,13 +152,15 @@ void set_matrix(ModelTensor& tensor) {
 Result<ModelFiles> ModelFiles::open(const std::string& path, const OpenOptions& options) {
   std::error_code error;
   const auto status = fs::status(path, error);
-  if (!fs::exists(status)) return not_found(fmt::format("{}: found nothing there, allowed is a model file or folder", path));
+  if (!fs::exists(status))
+    return not_found(fmt::format("{}: found nothing there, allowed is a model file or folder", path));
   if (!fs::is_directory(status)) return open_file(path, options);
 
   TRY_ASSIGN(const auto names, list_folder(path));
   auto models = with_suffix(names, ".gguf");
   const bool safetensors_or_no_gguf = models.empty() || !with_suffix(names, ".safetensors").empty();
-  if ((has_name(names, "config.json") && safetensors_or_no_gguf) || (!options.weights && has_name(names, "tokenizer.json")))
+  if ((has_name(names, "config.json") && safetensors_or_no_gguf) ||
+      (!options.weights && has_name(names, "tokenizer.json")))
     return open_folder(path, names, options);
   std::erase_if(models, [](const std::string& name) { return name.starts_with("mmproj"); });
   if (models.size() > 1) {
@@ -154,11 +169,13 @@ Result<ModelFiles> ModelFiles::open(const std::string& path, const OpenOptions& 
     if (!std::all_of(models.begin(), models.end(), [&](const auto& name) {
           return name.find("-of-") != name.npos && stem(name) == stem(models.front());
         }))
-      return bad_input(fmt::format("{}: found {} GGUF files ({}), allowed is one model: name the file", path, models.size(), join(models)));
+      return bad_input(fmt::format("{}: found {} GGUF files ({}), allowed is one model: name the file", path,
+                                   models.size(), join(models)));
   }
   if (!models.empty()) return open_file(fmt::format("{}/{}", path, models.front()), options);
   TRY(refuse_foreign_folder(path, names));
-  return bad_input(fmt::format("{}: found a folder without config.json and without .gguf files, allowed is a model", path));
+  return bad_input(fmt::format(
+      "{}: found a folder without config.json and without .gguf files, allowed is a model", path));
 }
 
 Result<ModelFiles> ModelFiles::open_file(const std::string& path, const OpenOptions& options) {
@@ -175,7 +192,8 @@ Result<ModelFiles> ModelFiles::open_file(const std::string& path, const OpenOpti
     const auto bytes = mapped.bytes();
     const bool gguf = bytes.size() >= 4 && std::equal(bytes.begin(), bytes.begin() + 4, "GGUF");
     if (const auto kind = gguf ? std::nullopt : foreign_file_kind(path, bytes))
-      return bad_input(fmt::format("{}: found {}, allowed is a GGUF file or a Hugging Face folder", path, *kind));
+      return bad_input(
+          fmt::format("{}: found {}, allowed is a GGUF file or a Hugging Face folder", path, *kind));
   }
   ModelFiles files;
   files.path_ = path;
@@ -208,8 +226,13 @@ Result<ModelFiles> ModelFiles::open_folder(const std::string& path, const std::v
   TRY(refuse_foreign_config(fmt::format("{}/config.json", path), files.texts_.config));
   for (const std::string_view name : {"quantize_config.json", "quant_config.json", "job_new.json"})
     if (has_name(names, name))
-      return bad_input(fmt::format("{}/{}: found the settings of a quantized model ({}), allowed are weights in F32, F16 "
-                                   "or BF16", path, name, name == "job_new.json" ? "EXL2" : name == "quant_config.json" ? "AWQ" : "GPTQ"));
+      return bad_input(
+          fmt::format("{}/{}: found the settings of a quantized model ({}), allowed are weights in F32, F16 "
+                      "or BF16",
+                      path, name,
+                      name == "job_new.json"        ? "EXL2"
+                      : name == "quant_config.json" ? "AWQ"
+                                                    : "GPTQ"));
   TRY(refuse_foreign_folder(path, names));
 
   // The index decides; without one, the single file of the usual name, or the only one there is.
@@ -218,8 +241,8 @@ Result<ModelFiles> ModelFiles::open_folder(const std::string& path, const std::v
   } else {
     const auto weights = with_suffix(names, ".safetensors");
     if (weights.size() != 1 && !has_name(weights, kSingleName))
-      return bad_input(fmt::format("{}: found {} .safetensors files and no {}, allowed is {} or one file", path,
-                                   weights.size(), kIndexName, kSingleName));
+      return bad_input(fmt::format("{}: found {} .safetensors files and no {}, allowed is {} or one file",
+                                   path, weights.size(), kIndexName, kSingleName));
     const auto name = has_name(weights, kSingleName) ? std::string(kSingleName) : weights.front();
     TRY(files.add_file(fmt::format("{}/{}", path, name)));
     for (const auto& tensor : files.safetensors_.front().tensors()) TRY(files.add_tensor(tensor, 0));
@@ -251,8 +274,9 @@ Status ModelFiles::add_indexed(const std::string& index_path) {
     if (opened.contains(name)) continue;
     std::error_code error;
     if (!fs::exists(folder + name, error))
-      return bad_input(fmt::format("{}: weight_map: {}: found {}, which is missing, allowed is a file of the folder",
-                                   index_path, printable(tensor), printable(name)));
+      return bad_input(
+          fmt::format("{}: weight_map: {}: found {}, which is missing, allowed is a file of the folder",
+                      index_path, printable(tensor), printable(name)));
     opened[name] = static_cast<int32_t>(safetensors_.size());
     TRY(add_file(folder + name));
   }
@@ -260,8 +284,9 @@ Status ModelFiles::add_indexed(const std::string& index_path) {
     const auto file = opened.find(name)->second;
     const auto* found = safetensors_[static_cast<size_t>(file)].find(tensor);
     if (!found)
-      return bad_input(fmt::format("{}: weight_map: {}: found {}, which has no such tensor, allowed is a file that has it",
-                                   index_path, printable(tensor), printable(name)));
+      return bad_input(
+          fmt::format("{}: weight_map: {}: found {}, which has no such tensor, allowed is a file that has it",
+                      index_path, printable(tensor), printable(name)));
     TRY(add_tensor(*found, file));
   }
   return {};
@@ -273,25 +298,30 @@ void ModelFiles::index_tensors() {
     set_matrix(tensor);
     if (log)
       LOG_DEBUG("{}: {} [{}, {}] {}: {} bytes", weight_paths_[static_cast<size_t>(tensor.file)],
-                printable(tensor.weight.name), tensor.weight.n, tensor.weight.k, format_info(tensor.weight.format).name,
-                tensor.weight.bytes.size());
+                printable(tensor.weight.name), tensor.weight.n, tensor.weight.k,
+                format_info(tensor.weight.format).name, tensor.weight.bytes.size());
   }
-  if (log) LOG_DEBUG("{}: {} tensors, {} in {} files", path_, tensors_.size(), format_bytes(file_bytes_), weight_paths_.size());
+  if (log)
+    LOG_DEBUG("{}: {} tensors, {} in {} files", path_, tensors_.size(), format_bytes(file_bytes_),
+              weight_paths_.size());
   order_.resize(tensors_.size());
   std::iota(order_.begin(), order_.end(), 0);
   // Names are unique: each reader has checked its own, and an index names each once.
-  std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return tensors_[a].weight.name < tensors_[b].weight.name; });
+  std::sort(order_.begin(), order_.end(),
+            [&](uint32_t a, uint32_t b) { return tensors_[a].weight.name < tensors_[b].weight.name; });
 }
 
 const ModelTensor* ModelFiles::find(std::string_view name) const {
-  const auto at = std::lower_bound(order_.begin(), order_.end(), name,
-                                   [&](uint32_t index, std::string_view n) { return tensors_[index].weight.name < n; });
+  const auto at =
+      std::lower_bound(order_.begin(), order_.end(), name,
+                       [&](uint32_t index, std::string_view n) { return tensors_[index].weight.name < n; });
   return at != order_.end() && tensors_[*at].weight.name == name ? &tensors_[*at] : nullptr;
 }
 
 Result<const ModelTensor*> ModelFiles::require(std::string_view name) const {
   if (const auto* tensor = find(name)) return tensor;
-  return bad_input(fmt::format("{}: tensor {}: found nothing, allowed is a weight of this name", path_, printable(name)));
+  return bad_input(
+      fmt::format("{}: tensor {}: found nothing, allowed is a weight of this name", path_, printable(name)));
 }
 
 }  // namespace quintet

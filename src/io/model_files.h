@@ -16,7 +16,7 @@ namespace quintet {
 
 /// A tensor of a model: a matrix of rows and the shape that its file gives it.
 struct ModelTensor {
-  HostWeight weight;           ///< n is the product of all dimensions but the last, k the last; a vector is [1, k]
+  HostWeight weight;  ///< n is the product of all dimensions but the last, k the last; a vector is [1, k]
   std::vector<int64_t> shape;  ///< outermost first
   int32_t file = 0;            ///< index into ModelFiles::weight_paths()
 };
@@ -39,9 +39,10 @@ class ModelFiles {
  public:
   enum class Kind : uint8_t { gguf, huggingface };
 
-  /// A .gguf file or any part of a split one; a folder with config.json and safetensors; a folder that holds exactly
-  /// one GGUF model; with `weights` off also a tokenizer.json or a folder that has one. Known kinds that this program
-  /// does not read (ONNX, EXL2, pickles, vision and audio models, FP8, GPTQ, AWQ, ...) are refused by name.
+  /// A .gguf file or any part of a split one; a folder with config.json and safetensors; a folder that holds
+  /// exactly one GGUF model; with `weights` off also a tokenizer.json or a folder that has one. Known kinds
+  /// that this program does not read (ONNX, EXL2, pickles, vision and audio models, FP8, GPTQ, AWQ, ...) are
+  /// refused by name.
   static Result<ModelFiles> open(const std::string& path, const OpenOptions& options = {});
 
   Kind kind() const { return gguf_ ? Kind::gguf : Kind::huggingface; }

@@ -6,7 +6,8 @@
 
 namespace quintet {
 
-/// In single quotes; bytes that are not printable ASCII or part of valid UTF-8 as \xNN; cut after `limit_bytes` with
+/// In single quotes; bytes that are not printable ASCII or part of valid UTF-8 as \xNN; cut after
+/// `limit_bytes` with
 /// "..." behind.
 std::string printable(std::string_view text, size_t limit_bytes = 80);
 

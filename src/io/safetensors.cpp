@@ -20,10 +20,28 @@ constexpr size_t kMaxNameBytes = 65535;
 constexpr size_t kMaxDimensions = 8;
 constexpr int kMaxDepth = 3;  // the header, a tensor, its shape
 
-struct DtypeRow { std::string_view name; size_t bytes; };
+struct DtypeRow {
+  std::string_view name;
+  size_t bytes;
+};
 constexpr std::array<DtypeRow, 17> kDtypes = {{
-    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1},
-    {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1}, {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1}, {"BOOL", 1}, {"C64", 8},
+    {"F64", 8},
+    {"F32", 4},
+    {"F16", 2},
+    {"BF16", 2},
+    {"F8_E4M3", 1},
+    {"F8_E5M2", 1},
+    {"F8_E8M0", 1},
+    {"I64", 8},
+    {"I32", 4},
+    {"I16", 2},
+    {"I8", 1},
+    {"U64", 8},
+    {"U32", 4},
+    {"U16", 2},
+    {"U8", 1},
+    {"BOOL", 1},
+    {"C64", 8},
 }};
 
 std::string allowed_dtypes() {
@@ -46,7 +64,8 @@ class HeaderReader {
 
   Status visit(const JsonEvent& event) {
     if (event.path.empty()) {
-      const bool object = event.kind == JsonEvent::Kind::begin_object || event.kind == JsonEvent::Kind::end_object;
+      const bool object =
+          event.kind == JsonEvent::Kind::begin_object || event.kind == JsonEvent::Kind::end_object;
       return object ? Status() : fault("header", event, "an object");
     }
     if (event.path.size() > 2) return fault(field(event), event, "nothing that deep");
@@ -61,7 +80,8 @@ class HeaderReader {
     return text;
   }
   Error fault(std::string_view where, const JsonEvent& event, std::string_view allowed) const {
-    return bad_input(fmt::format("{}: {}: found {}, allowed is {}", origin_, where, json_kind_name(event.kind), allowed));
+    return bad_input(
+        fmt::format("{}: {}: found {}, allowed is {}", origin_, where, json_kind_name(event.kind), allowed));
   }
   Error fault(std::string_view where, std::string_view found, std::string_view allowed) const {
     return bad_input(fmt::format("{}: {}: found {}, allowed is {}", origin_, where, found, allowed));
@@ -69,24 +89,29 @@ class HeaderReader {
 
   Status visit_metadata(const JsonEvent& event) const {
     if (event.path.size() == 1) {
-      const bool object = event.kind == JsonEvent::Kind::begin_object || event.kind == JsonEvent::Kind::end_object;
+      const bool object =
+          event.kind == JsonEvent::Kind::begin_object || event.kind == JsonEvent::Kind::end_object;
       return object ? Status() : fault("__metadata__", event, "an object of strings");
     }
-    return event.kind == JsonEvent::Kind::string ? Status() : fault("__metadata__", event, "an object of strings");
+    return event.kind == JsonEvent::Kind::string ? Status()
+                                                 : fault("__metadata__", event, "an object of strings");
   }
 
   Status visit_tensor(const JsonEvent& event) {
     if (event.kind == JsonEvent::Kind::begin_object && !event.in_array) {
       const auto& name = event.path.front();
       if (name.empty() || name.size() > kMaxNameBytes)
-        return fault("tensor name", fmt::format("a length of {} bytes", name.size()), fmt::format("1 to {}", kMaxNameBytes));
+        return fault("tensor name", fmt::format("a length of {} bytes", name.size()),
+                     fmt::format("1 to {}", kMaxNameBytes));
       entries_.emplace_back();
       entries_.back().tensor.name = name;
       return {};
     }
     if (event.kind != JsonEvent::Kind::end_object) return fault(field(event), event, "an object");
     const auto& entry = entries_.back();
-    const std::string_view missing = entry.tensor.dtype.empty() ? "dtype" : !entry.has_shape ? "shape" : "data_offsets";
+    const std::string_view missing = entry.tensor.dtype.empty() ? "dtype"
+                                     : !entry.has_shape         ? "shape"
+                                                                : "data_offsets";
     if (!entry.tensor.dtype.empty() && entry.has_shape && entry.has_offsets) return {};
     return fault(field(event), fmt::format("no {}", missing), "an object of dtype, shape and data_offsets");
   }
@@ -103,8 +128,8 @@ class HeaderReader {
       return {};
     }
     if (key != "shape" && key != "data_offsets")
-      return fault(fmt::format("tensor {}", printable(entry.tensor.name)), fmt::format("the key {}", printable(key)),
-                   "dtype, shape and data_offsets");
+      return fault(fmt::format("tensor {}", printable(entry.tensor.name)),
+                   fmt::format("the key {}", printable(key)), "dtype, shape and data_offsets");
     return visit_numbers(event, key == "shape");
   }
 
@@ -126,9 +151,12 @@ class HeaderReader {
         if (event.integer > static_cast<uint64_t>(INT64_MAX))
           return fault(field(event), fmt::format("{}", event.integer), "numbers below 2^63");
         if ((shape ? entry.tensor.shape.size() : entry.offsets.size()) >= (shape ? kMaxDimensions : 2))
-          return fault(field(event), "more numbers", shape ? fmt::format("at most {}", kMaxDimensions) : "2: begin and end");
-        if (shape) entry.tensor.shape.push_back(static_cast<int64_t>(event.integer));
-        else entry.offsets.push_back(event.integer);
+          return fault(field(event), "more numbers",
+                       shape ? fmt::format("at most {}", kMaxDimensions) : "2: begin and end");
+        if (shape)
+          entry.tensor.shape.push_back(static_cast<int64_t>(event.integer));
+        else
+          entry.offsets.push_back(event.integer);
         return {};
       default: break;
     }
@@ -145,7 +173,8 @@ std::optional<uint64_t> wanted_bytes(const SafeTensor& tensor) {
   // A dimension of 0 makes the product 0 whatever the others are, so it is looked for first.
   if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return 0;
   for (const auto dimension : tensor.shape)
-    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(dimension), &bytes) || bytes > static_cast<uint64_t>(INT64_MAX))
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(dimension), &bytes) ||
+        bytes > static_cast<uint64_t>(INT64_MAX))
       return std::nullopt;
   return bytes;
 }
@@ -169,7 +198,8 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const uint8_t> bytes, s
   const uint64_t limit = std::min<uint64_t>(kMaxHeaderBytes, bytes.size() - sizeof header_bytes);
   if (header_bytes < 2 || header_bytes > limit)
     return fault("header length", fmt::format("{}", header_bytes), fmt::format("2 to {}", limit));
-  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + sizeof header_bytes, header_bytes);
+  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + sizeof header_bytes,
+                                header_bytes);
   if (header.front() != '{') return fault("header", printable(header.substr(0, 1)), "'{'");
 
   std::vector<Entry> entries;
@@ -178,14 +208,16 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const uint8_t> bytes, s
                 [&](const JsonEvent& event) { return reader.visit(event); }));
 
   const auto data = bytes.subspan(sizeof header_bytes + header_bytes);
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
   SafetensorsFile file;
   uint64_t expected = 0;
   for (auto& entry : entries) {
     const auto where = fmt::format("tensor {}: data_offsets", printable(entry.tensor.name));
     const uint64_t begin = entry.offsets[0], end = entry.offsets[1];
     if (begin > end || end > data.size())
-      return fault(where, fmt::format("{} to {}", begin, end), fmt::format("a range within the {} bytes of data", data.size()));
+      return fault(where, fmt::format("{} to {}", begin, end),
+                   fmt::format("a range within the {} bytes of data", data.size()));
     if (begin != expected)
       return fault(where, fmt::format("{} as begin, {}", begin, begin < expected ? "an overlap" : "a hole"),
                    fmt::format("{}, the end of the tensor before", expected));
@@ -198,12 +230,14 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const uint8_t> bytes, s
     expected = end;
   }
   if (expected != data.size())
-    return fault("data", fmt::format("{} bytes", data.size()), fmt::format("{}, the end of the last tensor", expected));
+    return fault("data", fmt::format("{} bytes", data.size()),
+                 fmt::format("{}, the end of the last tensor", expected));
 
   file.order_.resize(file.tensors_.size());
   std::iota(file.order_.begin(), file.order_.end(), 0);
   const auto name = [&](uint32_t index) -> const std::string& { return file.tensors_[index].name; };
-  std::sort(file.order_.begin(), file.order_.end(), [&](uint32_t a, uint32_t b) { return name(a) < name(b); });
+  std::sort(file.order_.begin(), file.order_.end(),
+            [&](uint32_t a, uint32_t b) { return name(a) < name(b); });
   const auto same = std::adjacent_find(file.order_.begin(), file.order_.end(),
                                        [&](uint32_t a, uint32_t b) { return name(a) == name(b); });
   if (same != file.order_.end())
@@ -221,8 +255,9 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
 }
 
 const SafeTensor* SafetensorsFile::find(std::string_view name) const {
-  const auto at = std::lower_bound(order_.begin(), order_.end(), name,
-                                   [&](uint32_t index, std::string_view n) { return tensors_[index].name < n; });
+  const auto at =
+      std::lower_bound(order_.begin(), order_.end(), name,
+                       [&](uint32_t index, std::string_view n) { return tensors_[index].name < n; });
   return at != order_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
 }
 

@@ -26,28 +26,33 @@ int nibble(const uint8_t* q, int i) { return i < 16 ? q[i] & 15 : q[i - 16] >> 4
 }  // namespace
 
 void decode_q4_0(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ4_0*>(in), *end = block + blocks; block != end; ++block, out += 32) {
+  for (const auto *block = reinterpret_cast<const BlockQ4_0*>(in), *end = block + blocks; block != end;
+       ++block, out += 32) {
     const float d = load_f16(block->d);
     for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(nibble(block->q, i) - 8);
   }
 }
 
 void decode_int4_g128(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockInt4G128*>(in), *end = block + blocks; block != end; ++block, out += 128) {
+  for (const auto *block = reinterpret_cast<const BlockInt4G128*>(in), *end = block + blocks; block != end;
+       ++block, out += 128) {
     const float d = load_f16(block->d);
-    for (int i = 0; i < 128; ++i) out[i] = d * static_cast<float>((i < 64 ? block->q[i] & 15 : block->q[i - 64] >> 4) - 8);
+    for (int i = 0; i < 128; ++i)
+      out[i] = d * static_cast<float>((i < 64 ? block->q[i] & 15 : block->q[i - 64] >> 4) - 8);
   }
 }
 
 void decode_q4_1(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ4_1*>(in), *end = block + blocks; block != end; ++block, out += 32) {
+  for (const auto *block = reinterpret_cast<const BlockQ4_1*>(in), *end = block + blocks; block != end;
+       ++block, out += 32) {
     const float d = load_f16(block->d), m = load_f16(block->m);
     for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(nibble(block->q, i)) + m;
   }
 }
 
 void decode_q5_0(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ5_0*>(in), *end = block + blocks; block != end; ++block, out += 32) {
+  for (const auto *block = reinterpret_cast<const BlockQ5_0*>(in), *end = block + blocks; block != end;
+       ++block, out += 32) {
     const float d = load_f16(block->d);
     const uint32_t high = load_u32(block->high);
     for (int i = 0; i < 32; ++i) {
@@ -58,7 +63,8 @@ void decode_q5_0(const uint8_t* in, size_t blocks, float* out) {
 }
 
 void decode_q5_1(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ5_1*>(in), *end = block + blocks; block != end; ++block, out += 32) {
+  for (const auto *block = reinterpret_cast<const BlockQ5_1*>(in), *end = block + blocks; block != end;
+       ++block, out += 32) {
     const float d = load_f16(block->d), m = load_f16(block->m);
     const uint32_t high = load_u32(block->high);
     for (int i = 0; i < 32; ++i) {
@@ -69,7 +75,8 @@ void decode_q5_1(const uint8_t* in, size_t blocks, float* out) {
 }
 
 void decode_q8_0(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ8_0*>(in), *end = block + blocks; block != end; ++block, out += 32) {
+  for (const auto *block = reinterpret_cast<const BlockQ8_0*>(in), *end = block + blocks; block != end;
+       ++block, out += 32) {
     const float d = load_f16(block->d);
     for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(static_cast<int8_t>(block->q[i])) * d;
   }

@@ -6,7 +6,8 @@
 namespace quintet {
 
 void decode_iq4_nl(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockIq4Nl*>(in), *end = block + blocks; block != end; ++block, out += 32) {
+  for (const auto *block = reinterpret_cast<const BlockIq4Nl*>(in), *end = block + blocks; block != end;
+       ++block, out += 32) {
     const float d = load_f16(block->d);
     for (int i = 0; i < 16; ++i) {
       out[i] = d * static_cast<float>(kIq4Values[block->q[i] & 15]);
@@ -16,7 +17,8 @@ void decode_iq4_nl(const uint8_t* in, size_t blocks, float* out) {
 }
 
 void decode_iq4_xs(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockIq4Xs*>(in), *end = block + blocks; block != end; ++block) {
+  for (const auto *block = reinterpret_cast<const BlockIq4Xs*>(in), *end = block + blocks; block != end;
+       ++block) {
     const float d = load_f16(block->d);
     const uint32_t scales_high = load_u16(block->scales_high);
     for (int group = 0; group < 8; ++group, out += 32) {
@@ -50,31 +52,36 @@ float iq2_scale(float d, uint32_t scale) { return d * (0.5f + static_cast<float>
 
 void decode_iq2_xxs(const uint8_t* in, size_t blocks, float* out) {
   const auto grid = iq2_xxs_grid();
-  for (const auto *block = reinterpret_cast<const BlockIq2Xxs*>(in), *end = block + blocks; block != end; ++block) {
+  for (const auto *block = reinterpret_cast<const BlockIq2Xxs*>(in), *end = block + blocks; block != end;
+       ++block) {
     const float d = load_f16(block->d);
     for (int group = 0; group < 8; ++group) {
       const uint8_t* q = block->q + group * 8;
       const uint32_t signs_scale = load_u32(q + 4);
       const float scale = iq2_scale(d, signs_scale >> 28);
-      for (int run = 0; run < 4; ++run) out = put_run(scale, grid[q[run]], even_signs((signs_scale >> (7 * run)) & 127), out);
+      for (int run = 0; run < 4; ++run)
+        out = put_run(scale, grid[q[run]], even_signs((signs_scale >> (7 * run)) & 127), out);
     }
   }
 }
 
 void decode_iq2_xs(const uint8_t* in, size_t blocks, float* out) {
   const auto grid = iq2_xs_grid();
-  for (const auto *block = reinterpret_cast<const BlockIq2Xs*>(in), *end = block + blocks; block != end; ++block) {
+  for (const auto *block = reinterpret_cast<const BlockIq2Xs*>(in), *end = block + blocks; block != end;
+       ++block) {
     const float d = load_f16(block->d);
     for (int run = 0; run < 32; ++run) {
       const uint32_t q = load_u16(block->q + 2 * run);
-      out = put_run(iq2_scale(d, scale_nibble(block->scales, run / 2)), grid[q & 511], even_signs(q >> 9), out);
+      out =
+          put_run(iq2_scale(d, scale_nibble(block->scales, run / 2)), grid[q & 511], even_signs(q >> 9), out);
     }
   }
 }
 
 void decode_iq2_s(const uint8_t* in, size_t blocks, float* out) {
   const auto grid = iq2_s_grid();
-  for (const auto *block = reinterpret_cast<const BlockIq2S*>(in), *end = block + blocks; block != end; ++block) {
+  for (const auto *block = reinterpret_cast<const BlockIq2S*>(in), *end = block + blocks; block != end;
+       ++block) {
     const float d = load_f16(block->d);
     for (int run = 0; run < 32; ++run) {
       const uint32_t q = block->q[run] | ((block->high[run / 4] >> (run % 4 * 2)) & 3u) << 8;
@@ -85,7 +92,8 @@ void decode_iq2_s(const uint8_t* in, size_t blocks, float* out) {
 
 void decode_iq3_xxs(const uint8_t* in, size_t blocks, float* out) {
   const auto grid = iq3_xxs_grid();
-  for (const auto *block = reinterpret_cast<const BlockIq3Xxs*>(in), *end = block + blocks; block != end; ++block) {
+  for (const auto *block = reinterpret_cast<const BlockIq3Xxs*>(in), *end = block + blocks; block != end;
+       ++block) {
     const float d = load_f16(block->d);
     for (int group = 0; group < 8; ++group) {
       const uint32_t signs_scale = load_u32(block->signs_scales + 4 * group);
@@ -100,7 +108,8 @@ void decode_iq3_xxs(const uint8_t* in, size_t blocks, float* out) {
 
 void decode_iq3_s(const uint8_t* in, size_t blocks, float* out) {
   const auto grid = iq3_s_grid();
-  for (const auto *block = reinterpret_cast<const BlockIq3S*>(in), *end = block + blocks; block != end; ++block) {
+  for (const auto *block = reinterpret_cast<const BlockIq3S*>(in), *end = block + blocks; block != end;
+       ++block) {
     const float d = load_f16(block->d);
     for (int group = 0; group < 8; ++group) {
       const float scale = d * static_cast<float>(1 + 2 * scale_nibble(block->scales, group));

@@ -5,7 +5,8 @@
 namespace quintet {
 
 void decode_q2_k(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ2K*>(in), *end = block + blocks; block != end; ++block, out += 256) {
+  for (const auto *block = reinterpret_cast<const BlockQ2K*>(in), *end = block + blocks; block != end;
+       ++block, out += 256) {
     const float d = load_f16(block->d), dmin = load_f16(block->dmin);
     for (int group = 0; group < 16; ++group) {
       const float scale = d * static_cast<float>(block->scales[group] & 15);
@@ -19,7 +20,8 @@ void decode_q2_k(const uint8_t* in, size_t blocks, float* out) {
 }
 
 void decode_q3_k(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ3K*>(in), *end = block + blocks; block != end; ++block, out += 256) {
+  for (const auto *block = reinterpret_cast<const BlockQ3K*>(in), *end = block + blocks; block != end;
+       ++block, out += 256) {
     const float d = load_f16(block->d);
     for (int group = 0; group < 16; ++group) {
       const float scale = d * static_cast<float>(unpack_q3_k_scale(block->scales, group) - 32);
@@ -33,7 +35,8 @@ void decode_q3_k(const uint8_t* in, size_t blocks, float* out) {
 }
 
 void decode_q4_k(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ4K*>(in), *end = block + blocks; block != end; ++block, out += 256) {
+  for (const auto *block = reinterpret_cast<const BlockQ4K*>(in), *end = block + blocks; block != end;
+       ++block, out += 256) {
     const float d = load_f16(block->d), dmin = load_f16(block->dmin);
     for (int group = 0; group < 8; ++group) {
       const auto packed = unpack_scale_min(block->scales, group);
@@ -47,7 +50,8 @@ void decode_q4_k(const uint8_t* in, size_t blocks, float* out) {
 }
 
 void decode_q5_k(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ5K*>(in), *end = block + blocks; block != end; ++block, out += 256) {
+  for (const auto *block = reinterpret_cast<const BlockQ5K*>(in), *end = block + blocks; block != end;
+       ++block, out += 256) {
     const float d = load_f16(block->d), dmin = load_f16(block->dmin);
     for (int group = 0; group < 8; ++group) {
       const auto packed = unpack_scale_min(block->scales, group);
@@ -62,7 +66,8 @@ void decode_q5_k(const uint8_t* in, size_t blocks, float* out) {
 }
 
 void decode_q6_k(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockQ6K*>(in), *end = block + blocks; block != end; ++block, out += 256) {
+  for (const auto *block = reinterpret_cast<const BlockQ6K*>(in), *end = block + blocks; block != end;
+       ++block, out += 256) {
     const float d = load_f16(block->d);
     for (int group = 0; group < 16; ++group) {
       const float scale = d * static_cast<float>(static_cast<int8_t>(block->scales[group]));

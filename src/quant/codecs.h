@@ -1,5 +1,6 @@
-// The scalar decoders that the format table points to: the oracle of every faster path. Blocks are those of GGUF files;
-// results equal the PyPI package `gguf` (gguf.quants.dequantize) bit for bit, so each keeps its order of operations.
+// The scalar decoders that the format table points to: the oracle of every faster path. Blocks are those of
+// GGUF files; results equal the PyPI package `gguf` (gguf.quants.dequantize) bit for bit, so each keeps its
+// order of operations.
 #pragma once
 
 #include <cstddef>

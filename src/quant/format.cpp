@@ -14,8 +14,9 @@ namespace {
 template <class Block>
 constexpr FormatInfo compressed(WeightFormat format, std::string_view name, int block_weights, int ggml_type,
                                 DecodeBlocks decode) {
-  return {format, name, block_weights, static_cast<int>(sizeof(Block)), sizeof(Block) * 8.0 / block_weights, ggml_type,
-          decode};
+  return {
+      format,    name,  block_weights, static_cast<int>(sizeof(Block)), sizeof(Block) * 8.0 / block_weights,
+      ggml_type, decode};
 }
 
 using enum WeightFormat;

@@ -1,4 +1,5 @@
-// Right files, damaged in every place: each gives an error or a file that can be read whole, quickly and in little memory.
+// Right files, damaged in every place: each gives an error or a file that can be read whole, quickly and in
+// little memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -19,7 +20,8 @@ void* counted(void* block) {
   if (!block) throw std::bad_alloc();
   const size_t now = live_bytes += malloc_usable_size(block);
   size_t peak = peak_bytes;
-  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {}
+  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
+  }
   return block;
 }
 void release(void* block) {
@@ -66,7 +68,8 @@ bool read_gguf(std::span<const uint8_t> bytes) {
   for (const auto& tensor : file->tensors()) {
     const auto& info = format_info(tensor.format);
     std::vector<float> block(static_cast<size_t>(info.block_weights));
-    info.decode(tensor.bytes.data() + tensor.bytes.size() - static_cast<size_t>(info.block_bytes), 1, block.data());
+    info.decode(tensor.bytes.data() + tensor.bytes.size() - static_cast<size_t>(info.block_bytes), 1,
+                block.data());
   }
   return true;
 }
@@ -101,7 +104,8 @@ TEST(Damage, GgufCutAnywhereIsRefused) {
   const auto builder = test::sample_gguf();
   const auto whole = builder.build();
   ASSERT_TRUE(read_gguf(whole));
-  for (size_t size = 0; size < builder.header_bytes(); ++size) EXPECT_FALSE(read_gguf(cut(whole, size))) << size;
+  for (size_t size = 0; size < builder.header_bytes(); ++size)
+    EXPECT_FALSE(read_gguf(cut(whole, size))) << size;
   for (size_t size = 0; size < whole.size(); size += 4096) EXPECT_FALSE(read_gguf(cut(whole, size))) << size;
   EXPECT_FALSE(read_gguf(cut(whole, whole.size() - 1)));
 }
@@ -126,7 +130,8 @@ TEST(Damage, GgufNumbersOverwrittenAskForNoMemory) {
   const size_t normal = peak_of([&] { read_gguf(whole); });
   EXPECT_LT(normal, whole.size() + kSlackBytes);
   const int64_t begin_us = test::cpu_us();
-  for (const uint64_t number : {uint64_t{0}, uint64_t{1} << 31, uint64_t{1} << 32, uint64_t{1} << 62, uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{31}}) {
+  for (const uint64_t number : {uint64_t{0}, uint64_t{1} << 31, uint64_t{1} << 32, uint64_t{1} << 62,
+                                uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{31}}) {
     for (size_t at = 0; at + 8 <= builder.header_bytes(); ++at) {
       auto bytes = whole;
       std::memcpy(bytes.data() + at, &number, sizeof number);
@@ -171,8 +176,10 @@ TEST(Damage, GgufFullOfSmallEntriesIsRefusedQuickly) {
 TEST(Damage, SafetensorsCutAnywhereIsRefused) {
   const auto whole = test::safetensors_of(kHeader, 12000);
   ASSERT_TRUE(read_safetensors(whole));
-  for (size_t size = 0; size < 8 + kHeader.size(); ++size) EXPECT_FALSE(read_safetensors(cut(whole, size))) << size;
-  for (size_t size = 0; size < whole.size(); size += 4096) EXPECT_FALSE(read_safetensors(cut(whole, size))) << size;
+  for (size_t size = 0; size < 8 + kHeader.size(); ++size)
+    EXPECT_FALSE(read_safetensors(cut(whole, size))) << size;
+  for (size_t size = 0; size < whole.size(); size += 4096)
+    EXPECT_FALSE(read_safetensors(cut(whole, size))) << size;
   EXPECT_FALSE(read_safetensors(cut(whole, whole.size() - 1)));
 }
 

@@ -56,8 +56,10 @@ class GgufBuilder {
     keys_.text(key).number(static_cast<uint32_t>(GgufType::array)).number(static_cast<uint32_t>(element));
     keys_.number<uint64_t>(values.size());
     for (const auto& value : values) {
-      if constexpr (std::is_convertible_v<T, std::string_view>) keys_.text(value);
-      else keys_.number(value);
+      if constexpr (std::is_convertible_v<T, std::string_view>)
+        keys_.text(value);
+      else
+        keys_.number(value);
     }
     ++key_count;
     return *this;
@@ -70,7 +72,8 @@ class GgufBuilder {
     return *this;
   }
   /// Dimensions in GGUF order: the length of a row first.
-  GgufBuilder& tensor(std::string_view name, const std::vector<uint64_t>& dimensions, uint32_t type, uint64_t offset) {
+  GgufBuilder& tensor(std::string_view name, const std::vector<uint64_t>& dimensions, uint32_t type,
+                      uint64_t offset) {
     tensors_.text(name).number(static_cast<uint32_t>(dimensions.size()));
     for (const auto size : dimensions) tensors_.number(size);
     tensors_.number(type).number(offset);
@@ -106,16 +109,20 @@ class GgufBuilder {
 /// A small model with every metadata type and several tensors, a little over 16 KiB.
 inline GgufBuilder sample_gguf() {
   GgufBuilder builder;
-  builder.text("general.architecture", "llama").value<uint8_t>("u8", GgufType::u8, 200).value<int8_t>("i8", GgufType::i8, -3);
+  builder.text("general.architecture", "llama")
+      .value<uint8_t>("u8", GgufType::u8, 200)
+      .value<int8_t>("i8", GgufType::i8, -3);
   builder.value<uint16_t>("u16", GgufType::u16, 65535).value<int16_t>("i16", GgufType::i16, -300);
   builder.value<uint32_t>("u32", GgufType::u32, 0x80000000u).value<int32_t>("i32", GgufType::i32, -70000);
   builder.value<float>("f32", GgufType::f32, 1e-5f).value<uint8_t>("yes", GgufType::boolean, 1);
   builder.value<uint64_t>("u64", GgufType::u64, ~uint64_t{0}).value<int64_t>("i64", GgufType::i64, INT64_MIN);
   builder.value<double>("f64", GgufType::f64, 0.25).text("empty", "");
   builder.array<std::string>("tokens", GgufType::string, {"a", "", "\xC4\xA0t"});
-  builder.array<float>("scores", GgufType::f32, {0.5f, -1.5f}).array<int32_t>("types", GgufType::i32, {1, -2, 3});
+  builder.array<float>("scores", GgufType::f32, {0.5f, -1.5f})
+      .array<int32_t>("types", GgufType::i32, {1, -2, 3});
   builder.array<uint8_t>("flags", GgufType::boolean, {0, 1}).array<uint8_t>("bytes", GgufType::u8, {9, 8});
-  builder.array<double>("doubles", GgufType::f64, {0.5}).array<uint64_t>("big", GgufType::u64, {1, uint64_t{1} << 63});
+  builder.array<double>("doubles", GgufType::f64, {0.5})
+      .array<uint64_t>("big", GgufType::u64, {1, uint64_t{1} << 63});
   builder.tensor("token_embd.weight", {64, 200}, 8, 0);  // q8_0: 200 rows of 68 bytes
   builder.tensor("norm.weight", {64}, 0, 13600 + 0);     // f32
   builder.tensor("cube", {4, 3, 2}, 1, 13856 + 0);       // f16

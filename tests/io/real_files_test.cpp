@@ -1,4 +1,5 @@
-// The real models: every tensor's bytes decode to what the reference package reads from the same file, bit for bit.
+// The real models: every tensor's bytes decode to what the reference package reads from the same file, bit
+// for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,8 @@ class RealFile : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     path_ = std::string(QUINTET_SOURCE_DIR) + "/models/" + GetParam();
-    if (!std::filesystem::exists(path_)) GTEST_SKIP() << "no models/" << GetParam() << ": run `make models-all`";
+    if (!std::filesystem::exists(path_))
+      GTEST_SKIP() << "no models/" << GetParam() << ": run `make models-all`";
   }
   std::string path_;
 };
@@ -41,7 +43,8 @@ TEST_P(RealFile, SampledRowsOfEveryTensorEqualTheReference) {
     ASSERT_LT(static_cast<int64_t>(row), tensor->weight.n);
     const auto& info = format_info(tensor->weight.format);
     std::vector<float> out(values);
-    info.decode(tensor->weight.slice_rows(static_cast<int64_t>(row), 1).bytes.data(), values / static_cast<uint64_t>(info.block_weights), out.data());
+    info.decode(tensor->weight.slice_rows(static_cast<int64_t>(row), 1).bytes.data(),
+                values / static_cast<uint64_t>(info.block_weights), out.data());
     ASSERT_EQ(std::memcmp(out.data(), reader.take_bytes(values * sizeof(float)), values * sizeof(float)), 0);
     seen.insert(name);
   }
@@ -55,17 +58,22 @@ TEST_P(RealFile, OpensQuicklyWithoutReadingTheWeights) {
   EXPECT_LT(test::cpu_us() - begin_us, 1'000'000);
   uint64_t sum = 0;
   for (const auto& tensor : files->tensors()) {
-    EXPECT_EQ(tensor.weight.bytes.size(), format_bytes_of(tensor.weight.format, static_cast<uint64_t>(tensor.weight.n * tensor.weight.k)));
+    EXPECT_EQ(
+        tensor.weight.bytes.size(),
+        format_bytes_of(tensor.weight.format, static_cast<uint64_t>(tensor.weight.n * tensor.weight.k)));
     sum += tensor.weight.bytes.size();
   }
   EXPECT_LE(sum, files->file_bytes());
   EXPECT_GT(sum, files->file_bytes() * 9 / 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RealFile,
-                         testing::Values("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m.Q4_K_M.gguf",
-                                         "qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf"),
-                         [](const auto& info) { return std::string(info.param).substr(0, std::string(info.param).find_first_of("-.")); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, RealFile,
+    testing::Values("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m.Q4_K_M.gguf",
+                    "qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf"),
+    [](const auto& info) {
+      return std::string(info.param).substr(0, std::string(info.param).find_first_of("-."));
+    });
 
 TEST(Vocabularies, OpenWithTheirTexts) {
   const std::string folder = std::string(QUINTET_SOURCE_DIR) + "/.cache/vocab";
@@ -124,7 +132,8 @@ TEST(MappedFile, ReadsSmallAndEmptyFiles) {
   EXPECT_EQ(empty->bytes().size(), 3u);
   EXPECT_EQ(empty->path(), folder / "other");
   EXPECT_EQ(*read_text_file(folder / "other", 3), "xyz");
-  EXPECT_THAT(test::message_of(read_text_file(folder / "other", 2)), testing::HasSubstr("found 3 bytes, allowed are at most 2"));
+  EXPECT_THAT(test::message_of(read_text_file(folder / "other", 2)),
+              testing::HasSubstr("found 3 bytes, allowed are at most 2"));
   EXPECT_EQ(read_text_file(folder / "gone", 2).error().kind, ErrorKind::not_found);
 }
 

@@ -23,7 +23,8 @@ void compare_records(const std::vector<uint8_t>& records) {
   std::set<std::string> seen;
   while (!reader.done()) {
     const std::string name(reinterpret_cast<const char*>(reader.take_bytes(16)));
-    const auto type = reader.take<uint32_t>(), weights = reader.take<uint32_t>(), bytes = reader.take<uint32_t>();
+    const auto type = reader.take<uint32_t>(), weights = reader.take<uint32_t>(),
+               bytes = reader.take<uint32_t>();
     const auto blocks = reader.take<uint32_t>();
     SCOPED_TRACE(name);
     const auto format = format_from_name(name);
@@ -45,12 +46,15 @@ void compare_records(const std::vector<uint8_t>& records) {
       float want;
       std::memcpy(&want, expected + i * sizeof(float), sizeof want);
       if (test::same_value(out[i], want)) continue;
-      if (++wrong <= 3) ADD_FAILURE() << "block " << i / weights << ", weight " << i % weights << ": " << out[i] << ", not " << want;
+      if (++wrong <= 3)
+        ADD_FAILURE() << "block " << i / weights << ", weight " << i % weights << ": " << out[i] << ", not "
+                      << want;
     }
     EXPECT_EQ(wrong, 0u) << "of " << out.size() - 1;
     seen.insert(name);
   }
-  const auto of_gguf = std::ranges::count_if(format_table(), [](const FormatInfo& info) { return info.ggml_type >= 0; });
+  const auto of_gguf =
+      std::ranges::count_if(format_table(), [](const FormatInfo& info) { return info.ggml_type >= 0; });
   EXPECT_EQ(seen.size(), static_cast<size_t>(of_gguf)) << "each format of GGUF has a record";
 }
 
@@ -94,7 +98,8 @@ TEST(Codec, DecodesBlocksOneByOneAsTogether) {
     constexpr size_t kBlocks = 7;
     std::vector<float> together(kBlocks * info.block_weights), single(together.size());
     info.decode(in, kBlocks, together.data());
-    for (size_t i = 0; i < kBlocks; ++i) info.decode(in + i * info.block_bytes, 1, single.data() + i * info.block_weights);
+    for (size_t i = 0; i < kBlocks; ++i)
+      info.decode(in + i * info.block_bytes, 1, single.data() + i * info.block_weights);
     EXPECT_EQ(std::memcmp(together.data(), single.data(), single.size() * sizeof(float)), 0);
     info.decode(nullptr, 0, nullptr);
   }
@@ -124,7 +129,8 @@ TEST(FormatTable, NamesAndTypesAreUnique) {
   }
   EXPECT_FALSE(format_from_name("q4_k_m"));
   EXPECT_FALSE(format_from_name(""));
-  for (const uint32_t type : {4u, 5u, 9u, 15u, 19u, 29u, 39u, 1000u, 0xFFFFFFFFu}) EXPECT_FALSE(format_from_ggml_type(type)) << type;
+  for (const uint32_t type : {4u, 5u, 9u, 15u, 19u, 29u, 39u, 1000u, 0xFFFFFFFFu})
+    EXPECT_FALSE(format_from_ggml_type(type)) << type;
 }
 
 TEST(Grids, PointsAreDistinct) {

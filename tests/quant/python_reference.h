@@ -1,4 +1,5 @@
-// Runs tools/reference_decode.py and reads its records, for tests that compare decoders with the PyPI package `gguf`.
+// Runs tools/reference_decode.py and reads its records, for tests that compare decoders with the PyPI package
+// `gguf`.
 #pragma once
 
 #include <bit>
@@ -27,7 +28,8 @@ inline std::vector<uint8_t> reference_output(const std::string& arguments) {
   if (!pipe) return {};
   std::vector<uint8_t> out;
   std::vector<uint8_t> chunk(1 << 16);
-  while (const size_t got = std::fread(chunk.data(), 1, chunk.size(), pipe)) out.insert(out.end(), chunk.begin(), chunk.begin() + got);
+  while (const size_t got = std::fread(chunk.data(), 1, chunk.size(), pipe))
+    out.insert(out.end(), chunk.begin(), chunk.begin() + got);
   return ::pclose(pipe) == 0 ? out : std::vector<uint8_t>{};
 }
 
