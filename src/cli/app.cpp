@@ -98,8 +98,9 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
   CLI::App app(std::string(entry.summary), who);
   app.get_formatter()->column_width(34);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  verb->declare(app);
-  declare_common(app, common);
+  FlagSet flags(app);
+  verb->declare(flags);
+  flags.common(common);
   app.footer(fmt::format("\nExamples:\n{}\nExit codes: 0 done, 1 failed, 2 bad input or usage, 128 + n ended by signal n",
                          verb->examples()));
   try {

@@ -20,6 +20,9 @@ std::string token_text_of(const Tokenizer& tokenizer, const std::optional<TokenI
 
 Status check_template(const Model& model) {
   if (model.chat_template) return {};
+  if (!model.chat_template_source.empty())
+    return bad_input(fmt::format("{}: the chat template cannot be used: {}; --chat-template FILE replaces it, --raw of `run` does without",
+                                 model.path, model.chat_template_error));
   return bad_input(fmt::format("{}: found no chat template in the model, give one with --chat-template FILE", model.path));
 }
 

@@ -1,10 +1,12 @@
 // Declares the shared flags and reads texts.
 #include "cli/flags.h"
 
+#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -28,107 +30,120 @@ bool parse_whole(const std::string& text, T& value) {
 
 CLI::Validator check(std::function<std::string(std::string&)> test) { return CLI::Validator(std::move(test), ""); }
 
-}  // namespace
-
-CLI::Option* integer_flag(CLI::App& app, const std::string& name, int64_t& value, const std::string& help, int64_t low,
-                          int64_t high) {
-  return app.add_option(name, value, help)->type_name("N")->transform(check([low, high](std::string& text) {
-    int64_t parsed = 0;
-    if (parse_whole(text, parsed) && parsed >= low && parsed <= high) return std::string();
-    return fmt::format("found '{}', allowed is a whole number from {} to {}", text, low, high);
-  }));
+std::string check_whole(const std::string& text, int64_t low, int64_t high) {
+  int64_t parsed = 0;
+  if (parse_whole(text, parsed) && parsed >= low && parsed <= high) return {};
+  return fmt::format("found '{}', allowed is a whole number from {} to {}", text, low, high);
 }
 
-CLI::Option* number_flag(CLI::App& app, const std::string& name, double& value, const std::string& help, double low,
-                         double high) {
-  return app.add_option(name, value, help)->type_name("X")->transform(check([low, high](std::string& text) {
+}  // namespace
+
+bool Flag::given() const { return option_->count() > 0; }
+Flag& Flag::excludes(Flag other) { return option_->excludes(other.option_), *this; }
+Flag& Flag::needs(Flag other) { return option_->needs(other.option_), *this; }
+Flag& Flag::group(const std::string& heading) { return option_->group(heading), *this; }
+
+void FlagSet::model(std::string& path) {
+  app_.add_option("MODEL", path, "A GGUF file (any part of a split one) or a Hugging Face folder")->required()->type_name("");
+}
+
+Flag FlagSet::text(const std::string& name, std::string& value, const std::string& kind, const std::string& help) {
+  return Flag(app_.add_option(name, value, help)->type_name(kind));
+}
+
+Flag FlagSet::toggle(const std::string& name, bool& value, const std::string& help) {
+  return Flag(app_.add_flag(name, value, help));
+}
+
+Flag FlagSet::choice(const std::string& name, std::string& value, std::vector<std::string> allowed, const std::string& help) {
+  const auto kind = fmt::format("{}", fmt::join(allowed, "|"));
+  const auto test = [allowed = std::move(allowed)](std::string& text) {
+    if (std::find(allowed.begin(), allowed.end(), text) != allowed.end()) return std::string();
+    return fmt::format("found '{}', allowed are {}", text, fmt::join(allowed, ", "));
+  };
+  return Flag(app_.add_option(name, value, help)->type_name(kind)->transform(check(test)));
+}
+
+Flag FlagSet::integer(const std::string& name, Integer integer, const std::string& help) {
+  const auto test = [low = integer.low, high = integer.high](std::string& text) { return check_whole(text, low, high); };
+  return Flag(app_.add_option(name, integer.value, help)->type_name("N")->transform(check(test)));
+}
+
+Flag FlagSet::number(const std::string& name, Number number, const std::string& help) {
+  const auto test = [low = number.low, high = number.high](std::string& text) {
     double parsed = 0;
     if (parse_whole(text, parsed) && std::isfinite(parsed) && parsed >= low && parsed <= high) return std::string();
     return fmt::format("found '{}', allowed is a number from {} to {}", text, low, high);
-  }));
+  };
+  return Flag(app_.add_option(name, number.value, help)->type_name("X")->transform(check(test)));
 }
 
-void declare_common(CLI::App& app, CommonOptions& common) {
-  const auto group = std::string("Everywhere");
-  std::string devices = "auto";
-  for (std::string_view name : backend_names()) devices += "|" + std::string(name);
-  app.add_option("--device", common.backend.device, "What computes (auto: the fastest there is)")
-      ->type_name(devices)->group(group)
+void FlagSet::common(CommonOptions& common) {
+  const std::string group = "Everywhere";
+  app_.add_option("--device", common.backend.device, "What computes (auto: the fastest there is)")
+      ->type_name(fmt::format("auto|{}", fmt::join(backend_names(), "|")))->group(group)
       ->transform(check([](std::string& text) {
         auto status = check_device(text);
         // The flag's name is in front of every message already.
         return status ? std::string() : status.error().message.substr(std::string_view("--device: ").size());
       }));
-  app.add_option("--threads", common.backend.threads, "Threads of the cpu device (0: as many as there are cores)")
-      ->type_name("N")->group(group)->transform(check([](std::string& text) {
-        int64_t parsed = 0;
-        if (parse_whole(text, parsed) && parsed >= 0 && parsed <= kMaxThreads) return std::string();
-        return fmt::format("found '{}', allowed is a whole number from 0 to {}", text, kMaxThreads);
-      }));
-  app.add_option("--log-level", common.log.level, fmt::format("How much to log (here: {})", common.log.level))
+  app_.add_option("--threads", common.backend.threads, "Threads of the cpu device (0: as many as there are cores)")
+      ->type_name("N")->group(group)->transform(check([](std::string& text) { return check_whole(text, 0, kMaxThreads); }));
+  app_.add_option("--log-level", common.log.level, fmt::format("How much to log (here: {})", common.log.level))
       ->type_name("trace|debug|info|warn|error|off")->group(group);
-  app.add_option("--log-file", common.log.file, "Log to this file instead of stderr")->type_name("FILE")->group(group);
+  app_.add_option("--log-file", common.log.file, "Log to this file instead of stderr")->type_name("FILE")->group(group);
 }
 
-void declare_model(CLI::App& app, std::string& path) {
-  app.add_option("MODEL", path, "A GGUF file (any part of a split one) or a Hugging Face folder")->required()
-      ->type_name("");
+void TextFlags::declare(FlagSet& flags) {
+  flags.text("--tokenizer", tokenizer, "PATH", "Take the tokenizer from this GGUF, tokenizer.json or folder");
+  flags.text("--chat-template", chat_template, "FILE", "Use this Jinja template instead of the model's");
 }
 
-void TextFlags::declare(CLI::App& app) {
-  app.add_option("--tokenizer", tokenizer, "Take the tokenizer from this GGUF, tokenizer.json or folder")
-      ->type_name("PATH");
-  app.add_option("--chat-template", chat_template, "Use this Jinja template instead of the model's")->type_name("FILE");
-}
-
-LoadOptions TextFlags::load_options() const {
+LoadOptions TextFlags::load_options(int64_t context_tokens) const {
   LoadOptions options;
+  options.context = static_cast<int32_t>(context_tokens);
   options.tokenizer_path = tokenizer;
   options.chat_template_path = chat_template;
   return options;
 }
 
-void SamplingFlags::declare(CLI::App& app) {
-  const auto group = std::string("Sampling (defaults: the model's generation_config, else greedy)");
-  temperature_option_ = number_flag(app, "--temp", temperature_, "Temperature; 0: the likeliest token", 0, 100);
-  top_k_option_ = integer_flag(app, "--top-k", top_k_, "Only the k likeliest tokens; 0: all", 0, INT32_MAX);
-  top_p_option_ = number_flag(app, "--top-p", top_p_, "Only the likeliest tokens that make up this probability", 0, 1);
-  min_p_option_ = number_flag(app, "--min-p", min_p_, "Only tokens of at least this share of the likeliest one", 0, 1);
-  repeat_penalty_option_ =
-      number_flag(app, "--repeat-penalty", repeat_penalty_, "Weaken tokens of the last 64; 1: off", 0.01, 100);
-  for (auto* option : {temperature_option_, top_k_option_, top_p_option_, min_p_option_, repeat_penalty_option_})
-    option->group(group);
-  integer_flag(app, "--seed", seed_, "Same seed, same text (default 0)", 0, INT64_MAX)->group(group);
+void SamplingFlags::declare(FlagSet& flags) {
+  const std::string group = "Sampling (defaults: the model's generation_config, else greedy)";
+  temperature_flag_ = flags.number("--temp", {temperature_, 0, 100}, "Temperature; 0: the likeliest token").group(group);
+  top_k_flag_ = flags.integer("--top-k", {top_k_, 0, INT32_MAX}, "Only the k likeliest tokens; 0: all").group(group);
+  top_p_flag_ = flags.number("--top-p", {top_p_, 0, 1}, "Only the likeliest tokens that make up this probability").group(group);
+  min_p_flag_ = flags.number("--min-p", {min_p_, 0, 1}, "Only tokens of at least this share of the likeliest one").group(group);
+  repeat_penalty_flag_ =
+      flags.number("--repeat-penalty", {repeat_penalty_, 0.01, 100}, "Weaken tokens of the last 64; 1: off").group(group);
+  flags.integer("--seed", {seed_, 0, INT64_MAX}, "Same seed, same text (default 0)").group(group);
 }
 
 SampleParams SamplingFlags::params(const GenerationDefaults& defaults) const {
-  const auto pick = [](const CLI::Option* option, auto given, const auto& model, auto otherwise) {
-    using T = decltype(otherwise);
-    return option->count() > 0 ? static_cast<T>(given) : model.value_or(otherwise);
+  const auto pick = [](Flag flag, auto given, const auto& model, auto otherwise) {
+    return flag.given() ? static_cast<decltype(otherwise)>(given) : model.value_or(otherwise);
   };
   SampleParams params;
-  params.temperature = pick(temperature_option_, temperature_, defaults.temperature, 0.0f);
-  params.top_k = pick(top_k_option_, top_k_, defaults.top_k, int32_t{0});
-  params.top_p = pick(top_p_option_, top_p_, defaults.top_p, 1.0f);
-  params.min_p = pick(min_p_option_, min_p_, defaults.min_p, 0.0f);
-  params.repeat_penalty = pick(repeat_penalty_option_, repeat_penalty_, defaults.repeat_penalty, 1.0f);
+  params.temperature = pick(temperature_flag_, temperature_, defaults.temperature, 0.0f);
+  params.top_k = pick(top_k_flag_, top_k_, defaults.top_k, int32_t{0});
+  params.top_p = pick(top_p_flag_, top_p_, defaults.top_p, 1.0f);
+  params.min_p = pick(min_p_flag_, min_p_, defaults.min_p, 0.0f);
+  params.repeat_penalty = pick(repeat_penalty_flag_, repeat_penalty_, defaults.repeat_penalty, 1.0f);
   return params;
 }
 
-void TextSource::declare(CLI::App& app, const std::string& what) {
-  text_option = app.add_option("-p,--prompt", text, what)->type_name("TEXT");
-  file_option = app.add_option("-f,--file", file, what + " from a file ('-': standard input)")->type_name("FILE")
-                    ->excludes(text_option);
+void TextSource::declare(FlagSet& flags, const std::string& what) {
+  text_flag = flags.text("-p,--prompt", text, "TEXT", what);
+  file_flag = flags.text("-f,--file", file, "FILE", what + " from a file ('-': standard input)").excludes(text_flag);
 }
 
 std::string TextSource::name() const {
-  if (text_option->count() > 0) return "--prompt";
-  return file_option->count() > 0 && file != "-" ? file : "standard input";
+  if (text_flag.given()) return "--prompt";
+  return file_flag.given() && file != "-" ? file : "standard input";
 }
 
 Result<std::string> TextSource::read(std::string_view what) const {
-  if (text_option->count() > 0) return text;
-  if (file_option->count() > 0) return read_text(file, what);
+  if (text_flag.given()) return text;
+  if (file_flag.given()) return read_text(file, what);
   if (stdin_is_terminal()) return bad_input(fmt::format("no {}: give -p TEXT, -f FILE or a pipe", what));
   return read_text("-", what);
 }

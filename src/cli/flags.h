@@ -1,39 +1,81 @@
-// Flags that several verbs share, and the checks that make their error messages name what was found and allowed.
+// Flags of a verb, and those that several verbs share. Error messages name what was found and what is allowed.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/verb.h"
 #include "engine/request.h"
 #include "model/model.h"
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace quintet {
 
-void declare_common(CLI::App& app, CommonOptions& common);
+/// A flag that was declared; cheap to copy. Lives as long as its FlagSet.
+class Flag {
+ public:
+  Flag() = default;
+  explicit Flag(CLI::Option* option) : option_(option) {}
+  /// True where the command line has it.
+  bool given() const;
+  Flag& excludes(Flag other);
+  Flag& needs(Flag other);
+  /// The heading under which --help shows it.
+  Flag& group(const std::string& heading);
 
-/// The positional MODEL.
-void declare_model(CLI::App& app, std::string& path);
+ private:
+  CLI::Option* option_ = nullptr;
+};
 
-/// A whole number in [low, high].
-CLI::Option* integer_flag(CLI::App& app, const std::string& name, int64_t& value, const std::string& help, int64_t low,
-                          int64_t high);
-/// A finite number in [low, high].
-CLI::Option* number_flag(CLI::App& app, const std::string& name, double& value, const std::string& help, double low,
-                         double high);
+/// Declares flags on CLI11, which only flags.cpp and app.cpp include: it takes ten seconds to compile.
+class FlagSet {
+ public:
+  explicit FlagSet(CLI::App& app) : app_(app) {}
+
+  /// The positional MODEL.
+  void model(std::string& path);
+  /// `name` as "-n,--tokens"; `kind` is what --help shows for the value: "FILE".
+  Flag text(const std::string& name, std::string& value, const std::string& kind, const std::string& help);
+  Flag toggle(const std::string& name, bool& value, const std::string& help);
+  Flag choice(const std::string& name, std::string& value, std::vector<std::string> allowed, const std::string& help);
+
+  struct Integer {
+    int64_t& value;
+    int64_t low, high;  ///< allowed, both included
+  };
+  Flag integer(const std::string& name, Integer integer, const std::string& help);
+
+  struct Number {
+    double& value;
+    double low, high;
+  };
+  Flag number(const std::string& name, Number number, const std::string& help);
+
+  /// Those that every verb has.
+  void common(CommonOptions& common);
+
+ private:
+  CLI::App& app_;
+};
 
 /// --tokenizer and --chat-template.
 struct TextFlags {
   std::string tokenizer, chat_template;
-  void declare(CLI::App& app);
-  LoadOptions load_options() const;
+  void declare(FlagSet& flags);
+  /// `context_tokens`: of --context, 0 where the verb has none.
+  LoadOptions load_options(int64_t context_tokens = 0) const;
 };
 
 /// --temp, --top-k, --top-p, --min-p, --repeat-penalty, --seed.
 class SamplingFlags {
  public:
-  void declare(CLI::App& app);
+  void declare(FlagSet& flags);
   /// What was given on the command line; else the model's generation_config; else greedy.
   SampleParams params(const GenerationDefaults& defaults) const;
   uint64_t seed() const { return static_cast<uint64_t>(seed_); }
@@ -41,22 +83,21 @@ class SamplingFlags {
  private:
   double temperature_ = 0, top_p_ = 1, min_p_ = 0, repeat_penalty_ = 1;
   int64_t top_k_ = 0, seed_ = 0;
-  CLI::Option *temperature_option_ = nullptr, *top_k_option_ = nullptr, *top_p_option_ = nullptr,
-              *min_p_option_ = nullptr, *repeat_penalty_option_ = nullptr;
+  Flag temperature_flag_, top_k_flag_, top_p_flag_, min_p_flag_, repeat_penalty_flag_;
 };
 
 /// Where a verb's text comes from: -p TEXT, -f FILE ("-": standard input), or a pipe on standard input.
 struct TextSource {
   std::string text, file;
-  CLI::Option *text_option = nullptr, *file_option = nullptr;
+  Flag text_flag, file_flag;
 
-  void declare(CLI::App& app, const std::string& what);
+  void declare(FlagSet& flags, const std::string& what);
   /// All bytes as they are. `what` names them in errors ("prompt"). bad_input where nothing was given.
   Result<std::string> read(std::string_view what) const;
   /// Where read() takes it from: the file's name, "standard input" or "--prompt".
   std::string name() const;
   /// True where read() gives a file or a pipe, whose last newline is the file's and not the text's.
-  bool from_file() const { return text_option->count() == 0; }
+  bool from_file() const { return !text_flag.given(); }
 };
 
 /// All bytes of a file ("-": standard input). `what` says in errors what it was meant to be.

@@ -9,11 +9,9 @@
 #include "base/result.h"
 #include "cli/backend_choice.h"
 
-namespace CLI {
-class App;
-}
-
 namespace quintet {
+
+class FlagSet;
 
 /// Flags that every verb has.
 struct CommonOptions {
@@ -43,7 +41,7 @@ class Verb {
   /// Examples for --help, one a line, each a whole command.
   virtual std::string_view examples() const = 0;
   virtual std::string_view default_log_level() const { return "warn"; }
-  virtual void declare(CLI::App& app) = 0;
+  virtual void declare(FlagSet& flags) = 0;
   /// The error's kind decides the exit code (app.h).
   virtual VerbOutcome run(const CommonOptions& common) = 0;
 };

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "backend/cpu/ceilings.h"
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/generation.h"
@@ -57,13 +58,13 @@ class BenchVerb : public Verb {
            "  quintet bench model.gguf --prompt 32 --decode 2 --repetitions 9 --no-ceilings\n";
   }
 
-  void declare(CLI::App& app) override {
-    declare_model(app, model_path_);
-    integer_flag(app, "--prompt", prompt_tokens_, "Tokens of the prompt, random (default 512)", 1, 1 << 24);
-    integer_flag(app, "--decode", decode_tokens_, "Tokens of the answer (default 128)", 2, 1 << 24);
-    integer_flag(app, "--repetitions", repetitions_, "How often; medians are told (default 3)", 1, 1000);
-    app.add_flag("--no-ceilings", no_ceilings_, "Do not measure what the machine can do at all");
-    app.add_flag("--json", json_, "Print one JSON object");
+  void declare(FlagSet& flags) override {
+    flags.model(model_path_);
+    flags.integer("--prompt", {prompt_tokens_, 1, 1 << 24}, "Tokens of the prompt, random (default 512)");
+    flags.integer("--decode", {decode_tokens_, 2, 1 << 24}, "Tokens of the answer (default 128)");
+    flags.integer("--repetitions", {repetitions_, 1, 1000}, "How often; medians are told (default 3)");
+    flags.toggle("--no-ceilings", no_ceilings_, "Do not measure what the machine can do at all");
+    flags.toggle("--json", json_, "Print one JSON object");
   }
 
   VerbOutcome run(const CommonOptions& common) override {
@@ -79,7 +80,7 @@ class BenchVerb : public Verb {
     for (int64_t i = 0; i < repetitions_; ++i)
       TRY(measure(session, prompt_tokens_, decode_tokens_, static_cast<uint64_t>(i) + 1, &speeds));
     Json report = describe(session, speeds);
-    session.engine.reset();
+    if (!no_ceilings_) add_ceilings(common.backend.threads, session, report);
     Output output;
     return output.print(json_ ? report.dump(2) + "\n" : table(report));
   }
@@ -131,10 +132,20 @@ class BenchVerb : public Verb {
             {"decode_read_bytes_per_s", decode * static_cast<double>(model.weights.bytes)}};
   }
 
+  /// After the peak memory was read, and without the engine: its buffers would count and its threads would disturb.
+  static void add_ceilings(int threads, Session& session, Json& report) {
+    session.engine.reset();
+    const CpuCeilings ceilings = measure_cpu_ceilings(threads);
+    report["read_bytes_per_s"] = ceilings.read_bytes_per_s;
+    report["dot_ops_per_s"] = Json::object();
+    for (const auto& [kind, per_s] : ceilings.dot_ops_per_s) report["dot_ops_per_s"][kind] = per_s;
+    report["decode_read_share"] = report["decode_read_bytes_per_s"].get<double>() / ceilings.read_bytes_per_s;
+  }
+
   static std::string table(const Json& report) {
     const auto number = [&](const char* key) { return report[key].get<double>(); };
     const auto bytes = [&](const char* key) { return format_bytes(report[key].get<uint64_t>()); };
-    return fmt::format(
+    std::string text = fmt::format(
         "device       {} ({})\n"
         "prompt       {:.1f} tokens/s ({} tokens, first token after {:.3f} s)\n"
         "decode       {:.1f} tokens/s ({} tokens, reads {}/s)\n"
@@ -144,6 +155,11 @@ class BenchVerb : public Verb {
         report["prompt_tokens"].get<int64_t>(), number("first_token_s"), number("decode_tokens_per_s"),
         report["decode_tokens"].get<int64_t>(), format_bytes(static_cast<uint64_t>(number("decode_read_bytes_per_s"))), number("load_s"),
         bytes("file_bytes"), bytes("peak_rss_bytes"), bytes("weight_bytes"), bytes("kv_bytes"));
+    if (!report.contains("read_bytes_per_s")) return text;
+    text += fmt::format("ceilings     memory reads {}/s (decode uses {:.0f} % of it)", format_bytes(static_cast<uint64_t>(number("read_bytes_per_s"))),
+                        number("decode_read_share") * 100);
+    for (const auto& [kind, per_s] : report["dot_ops_per_s"].items()) text += fmt::format(", {} {:.0f} G/s", kind, per_s.get<double>() * 1e-9);
+    return text + "\n";
   }
 
   std::string model_path_;

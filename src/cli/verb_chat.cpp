@@ -42,24 +42,20 @@ class ChatVerb : public Verb {
            "  quintet chat model.gguf --context 2048 --overflow drop-turns\n";
   }
 
-  void declare(CLI::App& app) override {
-    declare_model(app, model_path_);
-    app.add_option("--system", system_, "System prompt, kept whatever else is dropped")->type_name("TEXT");
-    integer_flag(app, "-n,--tokens", tokens_, "Most tokens of an answer (default: until the context is full)", 1, INT32_MAX);
-    integer_flag(app, "--context", context_, "Tokens of the whole conversation (default: the model's, at most 8192)", 2, INT32_MAX);
-    app.add_option("--overflow", overflow_, "When the context is full: say so, or drop the oldest turns (default error)")
-        ->type_name("error|drop-turns")
-        ->transform(CLI::Validator([](std::string& text) {
-          return text == "error" || text == "drop-turns"
-                     ? std::string() : fmt::format("found '{}', allowed are error, drop-turns", text);
-        }, ""));
-    text_.declare(app);
-    sampling_.declare(app);
+  void declare(FlagSet& flags) override {
+    flags.model(model_path_);
+    flags.text("--system", system_, "TEXT", "System prompt, kept whatever else is dropped");
+    flags.integer("-n,--tokens", {tokens_, 1, INT32_MAX}, "Most tokens of an answer (default: until the context is full)");
+    flags.integer("--context", {context_, 2, INT32_MAX}, "Tokens of the whole conversation (default: the model's, at most 8192)");
+    flags.choice("--overflow", overflow_, {"error", "drop-turns"},
+                 "When the context is full: say so, or drop the oldest turns (default error)");
+    text_.declare(flags);
+    sampling_.declare(flags);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
     if (!system_.empty()) TRY(json_text(system_, "--system"));
-    TRY_ASSIGN(session_, open_session(model_path_, common, text_.load_options()));
+    TRY_ASSIGN(session_, open_session(model_path_, common, text_.load_options(context_)));
     TRY(check_template(*session_.model));
     TRY(check_context(context_, *session_.model));
     const int64_t context = context_ > 0 ? context_ : std::min<int64_t>(kDefaultContext_tokens, session_.model->config.context);

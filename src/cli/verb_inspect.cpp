@@ -49,11 +49,11 @@ class InspectVerb : public Verb {
            "  quintet inspect model-00001-of-00003.gguf --tensors\n";
   }
 
-  void declare(CLI::App& app) override {
-    declare_model(app, model_path_);
-    app.add_flag("--json", json_, "Print one JSON object");
-    app.add_flag("--tensors", tensors_, "List every tensor: name, format, shape, bytes");
-    text_.declare(app);
+  void declare(FlagSet& flags) override {
+    flags.model(model_path_);
+    flags.toggle("--json", json_, "Print one JSON object");
+    flags.toggle("--tensors", tensors_, "List every tensor: name, format, shape, bytes");
+    text_.declare(flags);
   }
 
   VerbOutcome run(const CommonOptions& common) override {

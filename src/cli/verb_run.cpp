@@ -25,27 +25,26 @@ class RunVerb : public Verb {
            "  quintet run model.gguf --raw -f text.txt -n 0 --dump-logits logits.npy\n";
   }
 
-  void declare(CLI::App& app) override {
-    declare_model(app, model_path_);
-    source_.declare(app, "The prompt");
-    tokens_option_ = integer_flag(app, "-n,--tokens", tokens_, "Most tokens to answer (default 512); 0: none, -1: until the context is full", -1,
-                 INT32_MAX);
-    auto* raw = app.add_flag("--raw", raw_, "Continue the text as it is, without the chat template");
-    app.add_flag("--special", special_, "With --raw: special tokens that the text writes out count as such")->needs(raw);
-    app.add_option("--system", system_, "System prompt")->type_name("TEXT")->excludes(raw);
-    app.add_flag("--json", json_, "Print one JSON object at the end instead of streaming text");
-    app.add_option("--dump-logits", logits_path_, "Write the prompt's logits, float32 [tokens, vocabulary]")
-        ->type_name("FILE.npy");
-    integer_flag(app, "--context", context_, "Tokens of prompt and answer together (default: what they need, up to the model's)", 2, INT32_MAX);
-    text_.declare(app);
-    sampling_.declare(app);
+  void declare(FlagSet& flags) override {
+    flags.model(model_path_);
+    source_.declare(flags, "The prompt");
+    tokens_flag_ = flags.integer("-n,--tokens", {tokens_, -1, INT32_MAX},
+                                 "Most tokens to answer (default 512); 0: none, -1: until the context is full");
+    Flag raw = flags.toggle("--raw", raw_, "Continue the text as it is, without the chat template");
+    flags.toggle("--special", special_, "With --raw: special tokens that the text writes out count as such").needs(raw);
+    flags.text("--system", system_, "TEXT", "System prompt").excludes(raw);
+    flags.toggle("--json", json_, "Print one JSON object at the end instead of streaming text");
+    flags.text("--dump-logits", logits_path_, "FILE.npy", "Write the prompt's logits, float32 [tokens, vocabulary]");
+    flags.integer("--context", {context_, 2, INT32_MAX}, "Tokens of prompt and answer together (default: what they need, up to the model's)");
+    text_.declare(flags);
+    sampling_.declare(flags);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
     TRY_ASSIGN(std::string prompt, source_.read("prompt"));
     if (prompt.empty()) return bad_input("prompt: found an empty text, allowed is one byte or more");
     if (!logits_path_.empty()) TRY(NpyFile::check_writable(logits_path_));
-    TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options()));
+    TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options(context_)));
     const Model& model = *session.model;
     TRY_ASSIGN(const std::vector<TokenId> ids, encode(model, std::move(prompt)));
     TRY(check_context(context_, model));
@@ -72,7 +71,7 @@ class RunVerb : public Verb {
 
  private:
   Result<std::vector<TokenId>> encode(const Model& model, std::string prompt) const {
-    if (raw_ || !model.chat_template) {
+    if (raw_ || (!model.chat_template && model.chat_template_source.empty())) {
       if (!system_.empty())
         return bad_input(fmt::format("--system: {} has no chat template to put it into (--chat-template gives one)", model.path));
       const auto& bos = model.tokenizer->spec().bos;
@@ -148,7 +147,7 @@ class RunVerb : public Verb {
     }
     if (tokens_ == 0) return {};
     const bool reached_tokens = tokens_ > 0 && answer.usage.completion_tokens >= tokens_;
-    if (answer.finish == FinishReason::length && reached_tokens && tokens_option_->count() == 0)
+    if (answer.finish == FinishReason::length && reached_tokens && !tokens_flag_.given())
       say(fmt::format("stopped after {} tokens (-n raises it)", tokens_));
     else if (answer.finish == FinishReason::length && !reached_tokens)
       say(fmt::format("stopped: the context of {} tokens is full (--context raises it, up to the model's)", context));
@@ -160,7 +159,7 @@ class RunVerb : public Verb {
   TextSource source_;
   TextFlags text_;
   SamplingFlags sampling_;
-  const CLI::Option* tokens_option_ = nullptr;
+  Flag tokens_flag_;
   int64_t tokens_ = 512, context_ = 0;
   bool raw_ = false, special_ = false, json_ = false;
 };

@@ -23,19 +23,19 @@ class ServeVerb : public Verb {
   }
   std::string_view default_log_level() const override { return "info"; }
 
-  void declare(CLI::App& app) override {
-    declare_model(app, model_path_);
-    app.add_option("--host", server_.host, "Address to listen on (default 127.0.0.1: this machine alone)")->type_name("ADDRESS");
-    integer_flag(app, "--port", port_, "Port (default 8000; 0: any free one, logged)", 0, 65535);
-    app.add_option("--model-name", server_.model_alias, "The id that clients name (default: the file's name)")->type_name("ID");
-    app.add_option("--api-key-file", api_key_path_, "Ask for the key in this file: \"Authorization: Bearer KEY\"")->type_name("FILE");
-    app.add_option("--cors-origin", server_.cors_origin, "Let pages of this origin call ('*': any)")->type_name("ORIGIN");
-    integer_flag(app, "--context", context_, "Tokens of one request, prompt and answer (default: the model's, as memory allows)", 2, INT32_MAX);
-    integer_flag(app, "--sequences", sequences_, "Requests that run at once (default 16)", 1, 1024);
-    integer_flag(app, "--waiting", waiting_, "Requests that may wait; more are answered 503 (default 256)", 1, 1 << 20);
-    integer_flag(app, "--kv-tokens", kv_tokens_, "Room of the KV cache over all requests (default: as memory allows)", 2, INT32_MAX);
-    integer_flag(app, "--grace", grace_s_, "Seconds that running answers have at the end (default 10)", 0, 3600);
-    text_.declare(app);
+  void declare(FlagSet& flags) override {
+    flags.model(model_path_);
+    flags.text("--host", server_.host, "ADDRESS", "Address to listen on (default 127.0.0.1: this machine alone)");
+    flags.integer("--port", {port_, 0, 65535}, "Port (default 8000; 0: any free one, logged)");
+    flags.text("--model-name", server_.model_alias, "ID", "The id that clients name (default: the file's name)");
+    flags.text("--api-key-file", api_key_path_, "FILE", "Ask for the key in this file: \"Authorization: Bearer KEY\"");
+    flags.text("--cors-origin", server_.cors_origin, "ORIGIN", "Let pages of this origin call ('*': any)");
+    flags.integer("--context", {context_, 2, INT32_MAX}, "Tokens of one request, prompt and answer (default: the model's, as memory allows)");
+    flags.integer("--sequences", {sequences_, 1, 1024}, "Requests that run at once (default 16)");
+    flags.integer("--waiting", {waiting_, 1, 1 << 20}, "Requests that may wait; more are answered 503 (default 256)");
+    flags.integer("--kv-tokens", {kv_tokens_, 2, INT32_MAX}, "Room of the KV cache over all requests (default: as memory allows)");
+    flags.integer("--grace", {grace_s_, 0, 3600}, "Seconds that running answers have at the end (default 10)");
+    text_.declare(flags);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
@@ -44,7 +44,7 @@ class ServeVerb : public Verb {
       while (!server_.api_key.empty() && (server_.api_key.back() == '\n' || server_.api_key.back() == '\r')) server_.api_key.pop_back();
       if (server_.api_key.empty()) return bad_input(fmt::format("{}: found no key, allowed is one line of text", api_key_path_));
     }
-    TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options()));
+    TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options(context_)));
     TRY(check_context(context_, *session.model));
     TRY(session.start({.context = static_cast<int32_t>(context_),
                        .sequences = static_cast<int32_t>(sequences_),

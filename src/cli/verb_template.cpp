@@ -16,12 +16,12 @@ class TemplateVerb : public Verb {
            "  quintet template model.gguf -f messages.json --tools tools.json --chat-template other.jinja\n";
   }
 
-  void declare(CLI::App& app) override {
-    declare_model(app, model_path_);
-    messages_.declare(app, "The messages: a JSON list of {\"role\", \"content\"}");
-    app.add_option("--tools", tools_path_, "Tool definitions: a JSON list")->type_name("FILE");
-    app.add_flag("--no-generation-prompt", no_generation_prompt_, "End after the last message");
-    text_.declare(app);
+  void declare(FlagSet& flags) override {
+    flags.model(model_path_);
+    messages_.declare(flags, "The messages: a JSON list of {\"role\", \"content\"}");
+    flags.text("--tools", tools_path_, "FILE", "Tool definitions: a JSON list");
+    flags.toggle("--no-generation-prompt", no_generation_prompt_, "End after the last message");
+    text_.declare(flags);
   }
 
   VerbOutcome run(const CommonOptions&) override {

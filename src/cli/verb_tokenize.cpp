@@ -48,16 +48,16 @@ class TokenizeVerb : public Verb {
            "  quintet tokenize model.gguf --jsonl --decode < ids.jsonl\n";
   }
 
-  void declare(CLI::App& app) override {
-    declare_model(app, model_path_);
-    source_.declare(app, "The text (with --decode: ids, divided by spaces or commas)");
-    auto* jsonl = app.add_flag("--jsonl", jsonl_, "Standard input: one JSON string a line; output: one JSON list of ids a line")
-                      ->excludes(source_.text_option)->excludes(source_.file_option);
-    auto* decode = app.add_flag("--decode", decode_, "From ids to text (with --jsonl: lists in, strings out)");
-    app.add_flag("--pieces", pieces_, "One line a token: id, tab, the bytes it stands for")->excludes(jsonl)->excludes(decode);
-    app.add_flag("--bos", bos_, "Add BOS and EOS where the tokenizer's rules say so")->excludes(decode);
-    app.add_flag("--special", special_, "Special tokens that the text writes out count as such (--decode: are written out)");
-    app.add_option("--tokenizer", tokenizer_, "Take the tokenizer from this GGUF, tokenizer.json or folder")->type_name("PATH");
+  void declare(FlagSet& flags) override {
+    flags.model(model_path_);
+    source_.declare(flags, "The text (with --decode: ids, divided by spaces or commas)");
+    Flag jsonl = flags.toggle("--jsonl", jsonl_, "Standard input: one JSON string a line; output: one JSON list of ids a line")
+                      .excludes(source_.text_flag).excludes(source_.file_flag);
+    Flag decode = flags.toggle("--decode", decode_, "From ids to text (with --jsonl: lists in, strings out)");
+    flags.toggle("--pieces", pieces_, "One line a token: id, tab, the bytes it stands for").excludes(jsonl).excludes(decode);
+    flags.toggle("--bos", bos_, "Add BOS and EOS where the tokenizer's rules say so").excludes(decode);
+    flags.toggle("--special", special_, "Special tokens that the text writes out count as such (--decode: are written out)");
+    flags.text("--tokenizer", tokenizer_, "PATH", "Take the tokenizer from this GGUF, tokenizer.json or folder");
   }
 
   VerbOutcome run(const CommonOptions&) override {
