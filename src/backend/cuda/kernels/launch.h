@@ -38,6 +38,8 @@ const ProductKernels& product_kernels_f16();
 /// The formats that this backend takes; null where it does not take `format`.
 const ProductKernels* product_kernels(WeightFormat format);
 
+/// Reads `bytes` bytes; for measuring only.
+cudaError_t launch_read(const void* from, size_t bytes, uint32_t* out, int blocks, const LaunchSite&);
 cudaError_t launch_norm(const NormParams&, const LaunchSite&);
 cudaError_t launch_pack_rows(const PackRowsParams&, const LaunchSite&);
 cudaError_t launch_reduce(const ReduceParams&, const LaunchSite&);

@@ -1,0 +1,22 @@
+// Models of a known shape with random weights: for measuring speed, where real weights cannot be had. Their text is noise.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "model/model.h"
+
+namespace quintet {
+
+struct SyntheticOptions {
+  std::string_view shape = "llama3-70b";  ///< llama3-8b, llama3-70b, qwen2-72b
+  WeightFormat format = WeightFormat::int4_g128;
+  int32_t layers = 0;                     ///< 0: as many as the shape has
+  uint64_t seed = 1;
+};
+
+/// Every layer's weights are distinct random blocks with scales that keep activations near 1. No tokenizer, no template.
+/// bad_input names the shapes there are.
+Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& options, Backend& backend);
+
+}  // namespace quintet
