@@ -85,8 +85,8 @@ class Reader {
     int64_t count = 0;
     for (const auto& entry : file_.vocabulary) {
       if (entry.id < 0 || entry.id >= limit) {
-        return fields_.error("model.vocab", fmt::format("the id of '{}' is {}; allowed are 0 to {}, each once",
-                                                        entry.text.substr(0, 80), entry.id, limit - 1));
+        return fields_.error("model.vocab", fmt::format("the id of '{}' is {}; of {} tokens the ids must be 0 to {}, each once",
+                                                        entry.text.substr(0, 80), entry.id, limit, limit - 1));
       }
       count = std::max(count, entry.id + 1);
     }
@@ -144,7 +144,10 @@ class Reader {
   Result<AddedToken> added_token(const JsonField& field, int64_t limit) {
     AddedToken token;
     TRY(field.require_object());
-    TRY_ASSIGN(const int64_t id, field.member("id").integer(0, limit - 1));
+    TRY_ASSIGN(const int64_t id, field.member("id").integer(0, INT32_MAX));
+    if (id >= limit) {
+      return field.error("id", fmt::format("found {}; of {} tokens the ids must be 0 to {}, each once", id, limit, limit - 1));
+    }
     token.id = static_cast<TokenId>(id);
     TRY_ASSIGN(token.text, field.member("content").string());
     TRY_ASSIGN(token.special, field.boolean_or("special", false));
