@@ -1,7 +1,7 @@
 // The face of the template engine: parse once, render often.
 #include "text/chat_template.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <new>
 

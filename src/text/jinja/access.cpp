@@ -122,7 +122,7 @@ bool plain_attribute(Interpreter& in, const Value& object, std::string_view name
       return false;
     case Type::macro: {
       const Macro& macro = object.as<Macro>();
-      if (name == "name") return out = in.string(macro.def->text), true;
+      if (name == "name") return out = macro.def->text.empty() ? Value() : in.string(macro.def->text), true;
       if (name == "caller") return out = Value::boolean(macro.def->uses_caller), true;
       if (name == "catch_kwargs") return out = Value::boolean(macro.def->uses_kwargs), true;
       if (name == "catch_varargs") return out = Value::boolean(macro.def->uses_varargs), true;
@@ -156,6 +156,7 @@ bool Interpreter::own_attribute(const Value& object, std::string_view name, Valu
 }
 
 Value Interpreter::attribute(const Value& object, std::string_view name) {
+  if (object.is_undefined() && name.starts_with("__") && name.ends_with("__")) return object;  // Python's own names
   if (object.is_undefined()) fail_undefined(object);
   Value found;
   if (own_attribute(object, name, found)) return found;
@@ -226,8 +227,8 @@ Value Interpreter::slice(const Value& object, const Value& start, const Value& s
       if (__builtin_mul_overflow(range.step, s.step, &wide)) fail("integer overflow in a slice of a range");
       return Value(Type::range, heap_.make<Range>(0, range.at(s.start), range.at(s.stop), wide, s.count));
     }
-    default:
-      return heap_.undefined(fmt::format("{} has no element slice(...)", object_name(object)));
+    case Type::dict: fail("unhashable type: 'slice'");
+    default: fail("'{}' object is not subscriptable", type_name(object));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "text/jinja/value.h"
@@ -40,6 +41,9 @@ enum class CompareOp : uint8_t { eq, ne, lt, le, gt, ge, in, not_in };
 
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
+
+/// Names that a scope makes its own before it assigns them, with the undefined value that they have until then.
+using Hidden = std::vector<std::pair<int, Value>>;
 
 struct Keyword {
   std::string name;
@@ -88,10 +92,11 @@ struct Branch {
 /// A macro or the body of a call block.
 struct MacroDef {
   int name = -1;                   ///< index into Template::names; -1 for a call block
-  std::string text;                ///< its name as written
+  std::string text;                ///< its name as written; empty for a call block
   std::vector<int> parameters;     ///< indices into Template::names
   std::vector<ExprPtr> defaults;   ///< of the last parameters
   bool uses_caller = false, uses_kwargs = false, uses_varargs = false;
+  Hidden hidden;
   Body body;
 };
 
@@ -105,12 +110,14 @@ struct Stmt {
   std::vector<Branch> branches;
   std::vector<ExprPtr> targets, values;
   Body body, orelse;
+  Hidden hidden, hidden_else;
   std::unique_ptr<MacroDef> macro;
 };
 
 struct Template {
   Heap constants{kBaseHeapBytes};
   std::vector<std::string> names;  ///< every identifier that the template uses as a variable
+  Hidden hidden;
   Body body;
 };
 

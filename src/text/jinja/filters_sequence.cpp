@@ -11,16 +11,29 @@ namespace {
 
 /// An iterator whose values a function makes; it gives false at the end.
 struct Generator : Iterator {
-  explicit Generator(std::function<bool(Value&)> f, const char* name = "generator") : Iterator(name), function(std::move(f)) {}
+  Generator(Interpreter& i, std::function<bool(Value&)> f, const char* name)
+      : Iterator(name), interpreter(i), function(std::move(f)) {}
+  Interpreter& interpreter;
   std::function<bool(Value&)> function;
-  bool next(Value& out) override { return function(out); }
+  bool next(Value& out) override {
+    Interpreter::Level level(interpreter);  // generators over generators nest
+    return function(out);
+  }
 };
 
 Value generate(Interpreter& in, std::function<bool(Value&)> function, const char* name = "generator") {
-  return Value(Type::iterator, in.heap().make<Generator>(64, std::move(function), name));
+  return Value(Type::iterator, in.heap().make<Generator>(64, in, std::move(function), name));
 }
 
 bool pull(const Value& iterator, Value& out) { return iterator.as<Iterator>().next(out); }
+
+/// A filter that is a generator in jinja2: nothing of it happens, no error either, before its first value is asked for.
+template <FilterFunction filter> Value lazy(Interpreter& in, const Value& input, Arguments& args) {
+  return generate(in, [&in, input, args, inner = Value()](Value& out) mutable {
+    if (inner.is_none()) inner = filter(in, input, args);
+    return pull(inner, out);
+  });
+}
 
 Value lowered(Interpreter& in, const Value& v) {
   if (!v.is_string()) return v;
@@ -66,9 +79,10 @@ struct Keyed {
   Value value;
 };
 
-/// Sorts stably by the keys in turn.
-void sort_by_keys(Interpreter& in, std::vector<Keyed>& items, bool reverse) {
+/// Sorts stably by the keys in turn; a single key that is no list is never asked whether it is equal.
+void sort_by_keys(Interpreter& in, std::vector<Keyed>& items, bool reverse, bool is_list = false) {
   auto less = [&](const Keyed& a, const Keyed& b) {
+    if (!is_list) return in.is_less(a.keys[0], b.keys[0]);
     for (size_t i = 0; i < a.keys.size(); ++i) {
       if (!in.equals(a.keys[i], b.keys[i])) return in.is_less(a.keys[i], b.keys[i]);
     }
@@ -121,7 +135,7 @@ Value sort(Interpreter& in, const Value& input, Arguments& args) {
     item.value = std::move(v);
     items.push_back(std::move(item));
   }
-  sort_by_keys(in, items, bound.truth(0, false));
+  sort_by_keys(in, items, bound.truth(0, false), true);
   std::vector<Value> out;
   for (Keyed& item : items) out.push_back(std::move(item.value));
   return in.heap().list(std::move(out));
@@ -366,11 +380,11 @@ template <bool wanted, bool by_attribute> Value select(Interpreter& in, const Va
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"batch", batch}, {"dictsort", dictsort}, {"first", first}, {"groupby", groupby}, {"items", items}, {"join", join},
-    {"last", last}, {"list", list}, {"map", map}, {"max", extreme<true>}, {"min", extreme<false>},
-    {"reject", select<false, false>}, {"rejectattr", select<false, true>}, {"reverse", reverse},
-    {"select", select<true, false>}, {"selectattr", select<true, true>}, {"slice", slice}, {"sort", sort},
-    {"sum", sum}, {"unique", unique},
+    {"batch", lazy<batch>}, {"dictsort", dictsort}, {"first", first}, {"groupby", groupby}, {"items", lazy<items>}, {"join", join},
+    {"last", last}, {"list", list}, {"map", lazy<map>}, {"max", extreme<true>}, {"min", extreme<false>},
+    {"reject", lazy<select<false, false>>}, {"rejectattr", lazy<select<false, true>>}, {"reverse", reverse},
+    {"select", lazy<select<true, false>>}, {"selectattr", lazy<select<true, true>>}, {"slice", lazy<slice>}, {"sort", sort},
+    {"sum", sum}, {"unique", lazy<unique>},
 };
 
 }  // namespace

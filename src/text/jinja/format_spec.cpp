@@ -15,7 +15,7 @@ constexpr int64_t kMaxWidth = 1 << 20;
 struct Spec {
   std::string fill = " ";
   char align = '\0', sign = '-', grouping = '\0', type = '\0';
-  bool alternate = false, zero = false, no_negative_zero = false;
+  bool alternate = false, zero = false, no_negative_zero = false, has_sign = false;
   int64_t width = 0;
   int precision = -1;
 };
@@ -52,6 +52,7 @@ Spec parse_spec(std::string_view text) {
   };
   if (!rest.empty() && (rest[0] == '+' || rest[0] == '-' || rest[0] == ' ')) {
     spec.sign = rest[0];
+    spec.has_sign = true;
     rest.remove_prefix(1);
   }
   spec.no_negative_zero = skip('z');
@@ -171,7 +172,7 @@ std::string format_integer(Interpreter& in, const Spec& spec, const Value& v, st
   }
   if (spec.precision >= 0) fail("precision not allowed in integer format specifier");
   if (spec.type == 'c') {
-    if (spec.sign != '-' || spec.grouping != '\0') fail("sign not allowed with integer format specifier 'c'");
+    if (spec.has_sign || spec.grouping != '\0') fail("sign not allowed with integer format specifier 'c'");
     int64_t code = v.is(Type::big) ? -1 : v.as_int();
     if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("%c arg not in range");
     std::string character;
@@ -235,7 +236,7 @@ std::string format_value(Interpreter& in, const Value& v, std::string_view text)
   if (v.is_string()) {
     Spec spec = parse_spec(text);
     if (spec.type != '\0' && spec.type != 's') fail("unknown format code '{}' for a str", spec.type);
-    if (spec.sign != '-' || spec.alternate || spec.grouping != '\0' || spec.align == '=' || spec.no_negative_zero) {
+    if (spec.has_sign || spec.alternate || spec.grouping != '\0' || spec.align == '=' || spec.no_negative_zero) {
       fail("a format for numbers on a str: '{}'", text);
     }
     std::string_view shown = v.text();

@@ -85,8 +85,6 @@ class PercentFormat {
     ++at_;
     in_.heap().spend(1);
     Conversion c;
-    bool keyed = false;
-    Value value;
     if (current() == '(') {
       size_t start = ++at_;
       for (int open = 1; open > 0; ++at_) {
@@ -98,8 +96,8 @@ class PercentFormat {
       if (arguments_.is_undefined()) in_.fail_undefined(arguments_);
       const Value* found = arguments_.is(Type::dict) ? arguments_.dict().find(key) : nullptr;
       if (found == nullptr) fail("the key '{}' of a format is missing", key);
-      value = *found;
-      keyed = true;
+      values_ = {*found};  // and nothing else from now on
+      next_ = 0;
     }
     for (;; ++at_) {
       char flag = current();
@@ -126,8 +124,7 @@ class PercentFormat {
       out_ += '%';
       return;
     }
-    if (!keyed) value = take();
-    append(c, value);
+    append(c, take());
   }
 
   void append(const Conversion& c, const Value& value) {

@@ -162,7 +162,7 @@ class Interpreter {
   Value call_macro(const Macro& macro, Arguments& args);
   Value call_function(Function& function, Arguments& args);
   Value call_loop(Loop& loop, Arguments& args);
-  Value make_frame(const Value& parent) { return Value(Type::frame, heap_.make<Frame>(32, parent)); }
+  Value make_frame(const Value& parent, const Hidden& hidden);
   Frame& frame() { return scope_.as<Frame>(); }
 
   const Template& template_;

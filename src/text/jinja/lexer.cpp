@@ -1,7 +1,7 @@
 // The lexer: text and tags, whitespace control, then the tokens inside the tags.
 #include "text/jinja/lexer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 

@@ -172,9 +172,10 @@ Value title(Interpreter& in, const Value& self, Arguments& args) {
   std::string out;
   bool in_word = false;
   for (size_t at = 0; at < text.size();) {
+    size_t start = at;
     char32_t c = next_code_point(text, at);
     if (!in_word) append_title(out, c);
-    else append_lower(out, c);
+    else append_lower_at(out, text, start);
     in_word = is_cased(c);
   }
   return same(in, self, std::move(out));
@@ -186,8 +187,9 @@ Value swapcase(Interpreter& in, const Value& self, Arguments& args) {
   in.heap().spend_bytes(text.size() * 8);
   std::string out;
   for (size_t at = 0; at < text.size();) {
+    size_t start = at;
     char32_t c = next_code_point(text, at);
-    if (is_upper(c)) append_lower(out, c);
+    if (is_upper(c)) append_lower_at(out, text, start);
     else if (is_lower(c)) append_upper(out, c);
     else append_code_point(out, c);
   }
@@ -274,10 +276,8 @@ std::string capitalize_text(Interpreter& in, std::string_view text) {
   size_t first = 0;
   std::string out;
   append_title(out, next_code_point(text, first));
-  // Lowered as a whole, since the final sigma looks at its neighbours.
-  std::string lowered = to_lower(text), head;
-  head = to_lower(text.substr(0, first));
-  return out + lowered.substr(std::min(head.size(), lowered.size()));
+  for (size_t at = first; at < text.size();) append_lower_at(out, text, at);
+  return out;
 }
 
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {

@@ -100,4 +100,7 @@ class Parser {
   Template& out_;
 };
 
+/// Fills in the names that each scope hides (scopes.cpp).
+void analyze_scopes(Template& parsed);
+
 }  // namespace quintet::jinja

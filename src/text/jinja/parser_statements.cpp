@@ -1,4 +1,6 @@
 // Statements: text, print tags and blocks, and what the parser does with tokens.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "text/jinja/parser.h"
@@ -255,7 +257,6 @@ std::unique_ptr<Stmt> Parser::parse_macro(int line) {
 std::unique_ptr<Stmt> Parser::parse_call_block(int line) {
   auto node = std::make_unique<Stmt>(StmtKind::call_block, line);
   node->macro = std::make_unique<MacroDef>();
-  node->macro->text = "caller";
   if (at_kind(TokenKind::lparen)) parse_signature(*node->macro);
   node->expr = parse_expression();
   if (node->expr->kind != ExprKind::call) fail_at(line, "'call' expects the call of a macro");
@@ -303,6 +304,7 @@ std::unique_ptr<Template> parse_template(std::string_view source) {
   if (auto at = find_invalid_utf8(source)) fail("the template is not valid UTF-8 (at byte {})", *at);
   auto result = std::make_unique<Template>();
   Parser(tokenize(source), *result).run();
+  analyze_scopes(*result);
   result->constants.freeze();
   return result;
 }

@@ -205,7 +205,11 @@ void append_repr(Interpreter& in, std::string& out, const Value& v, int depth) {
       out += "}>";
       return;
     }
-    case Type::macro: out += fmt::format("<Macro '{}'>", v.as<Macro>().def->text); return;
+    case Type::macro: {
+      const std::string& name = v.as<Macro>().def->text;
+      out += name.empty() ? "<Macro anonymous>" : fmt::format("<Macro '{}'>", name);
+      return;
+    }
     case Type::loop: {
       const Loop& loop = v.as<Loop>();
       out += fmt::format("<LoopContext {}/{}>", loop.index0 + 1, in.attribute(v, "length").as_int());

@@ -42,9 +42,15 @@ std::string Interpreter::render() {
   }
   std::string out;
   out_ = &out;
-  scope_ = make_frame(Value());
+  scope_ = make_frame(Value(), template_.hidden);
   exec(template_.body);
   return out;
+}
+
+Value Interpreter::make_frame(const Value& parent, const Hidden& hidden) {
+  Frame* frame = heap_.make<Frame>((hidden.size() + 1) * sizeof(hidden[0]), parent);
+  frame->variables = hidden;
+  return Value(Type::frame, frame);
 }
 
 void Interpreter::write(std::string_view text) {
@@ -144,14 +150,14 @@ Interpreter::Flow Interpreter::exec(const Body& body) {
       case StmtKind::call_block: exec_call_block(s); break;
       case StmtKind::filter_block: {
         // The filter's own arguments are evaluated in the block's scope, as jinja2 does.
-        Value scope = make_frame(scope_);
+        Value scope = make_frame(scope_, s.hidden);
         Value text = capture(s.body, scope);
         Swap<Value> inner(scope_, scope);
         write_value(eval_filter(*s.expr, &text));
         break;
       }
       case StmtKind::with: exec_with(s); break;
-      case StmtKind::generation: write_value(capture(s.body, make_frame(scope_))); break;
+      case StmtKind::generation: write_value(capture(s.body, make_frame(scope_, s.hidden))); break;
       case StmtKind::break_: return Flow::break_;
       case StmtKind::continue_: return Flow::continue_;
     }
@@ -168,7 +174,7 @@ Interpreter::Flow Interpreter::exec_if(const Stmt& s) {
 
 void Interpreter::exec_set(const Stmt& s) {
   if (s.kind == StmtKind::set) return assign(*s.target, eval(*s.expr));
-  Value scope = make_frame(scope_);
+  Value scope = make_frame(scope_, s.hidden);
   Value text = capture(s.body, scope);
   if (s.expr != nullptr) {
     Swap<Value> inner(scope_, scope);
@@ -178,7 +184,7 @@ void Interpreter::exec_set(const Stmt& s) {
 }
 
 void Interpreter::exec_with(const Stmt& s) {
-  Value scope = make_frame(scope_);
+  Value scope = make_frame(scope_, s.hidden);
   std::vector<Value> values;
   for (const ExprPtr& value : s.values) values.push_back(eval(*value));
   Swap<Value> inner(scope_, scope);
@@ -230,7 +236,7 @@ void Interpreter::run_loop(const Stmt& s, const Value& iterable, const Value& ou
     auto holds = [](void* context, Value& item) {
       auto& t = *static_cast<Test*>(context);
       t.interpreter.heap_.spend(1);
-      Swap<Value> inner(t.interpreter.scope_, t.interpreter.make_frame(t.outer));
+      Swap<Value> inner(t.interpreter.scope_, t.interpreter.make_frame(t.outer, {}));
       t.interpreter.assign(*t.s.target, item);
       return t.interpreter.truth(t.interpreter.eval(*t.s.test));
     };
@@ -239,7 +245,7 @@ void Interpreter::run_loop(const Stmt& s, const Value& iterable, const Value& ou
   }
   bool completed_one = false;  // `else` runs where no iteration reached its end, as jinja2 compiles it
   while (true) {
-    heap_.spend(1);
+    heap_.spend(2);  // a scope of its own is made, too
     Value item;
     if (loop->has_after) {
       item = std::move(loop->after);
@@ -250,7 +256,7 @@ void Interpreter::run_loop(const Stmt& s, const Value& iterable, const Value& ou
     ++loop->index0;
     loop->previous = std::move(loop->current);
     loop->current = item;
-    Swap<Value> inner(scope_, make_frame(outer));
+    Swap<Value> inner(scope_, make_frame(outer, s.hidden));
     if (loop_name_ >= 0) set_variable(loop_name_, loop_value);
     assign(*s.target, std::move(item));
     Flow flow = exec(s.body);
@@ -258,7 +264,7 @@ void Interpreter::run_loop(const Stmt& s, const Value& iterable, const Value& ou
     if (flow == Flow::normal) completed_one = true;
   }
   if (!completed_one && !s.orelse.empty()) {
-    Swap<Value> inner(scope_, make_frame(outer));
+    Swap<Value> inner(scope_, make_frame(outer, s.hidden_else));
     exec(s.orelse);
   }
   // The test's context ends here, and so must every reference to it.
@@ -282,7 +288,7 @@ Value Interpreter::call_loop(Loop& loop, Arguments& args) {
 Value Interpreter::call_macro(const Macro& macro, Arguments& args) {
   Level level(*this);
   const MacroDef& def = *macro.def;
-  Value scope = make_frame(macro.scope);
+  Value scope = make_frame(macro.scope, def.hidden);
   auto& variables = scope.as<Frame>().variables;
   const size_t count = def.parameters.size();
   auto take_keyword = [&](std::string_view name, Value& out) {

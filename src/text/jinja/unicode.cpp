@@ -206,6 +206,13 @@ void append_title(std::string& out, char32_t c) {
   else append_code_point(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
 }
 
+void append_lower_at(std::string& out, std::string_view text, size_t& at) {
+  size_t start = at;
+  char32_t c = next_code_point(text, at);
+  if (c == 0x3A3) append_code_point(out, is_final_sigma(text, start, at) ? 0x3C2 : 0x3C3);
+  else append_lower(out, c);
+}
+
 std::string to_upper(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -216,12 +223,7 @@ std::string to_upper(std::string_view text) {
 std::string to_lower(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    size_t start = i;
-    char32_t c = next_code_point(text, i);
-    if (c == 0x3A3) append_code_point(out, is_final_sigma(text, start, i) ? 0x3C2 : 0x3C3);
-    else append_lower(out, c);
-  }
+  for (size_t i = 0; i < text.size();) append_lower_at(out, text, i);
   return out;
 }
 

@@ -39,6 +39,8 @@ int decimal_value(char32_t c);   ///< 0-9 of a decimal digit of any script, else
 void append_upper(std::string& out, char32_t c);
 void append_lower(std::string& out, char32_t c);
 void append_title(std::string& out, char32_t c);
+/// The lower case of the code point at byte `at`, which moves behind it; the final sigma looks at its neighbours.
+void append_lower_at(std::string& out, std::string_view text, size_t& at);
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);   ///< with the final sigma
 std::string casefold(std::string_view text);

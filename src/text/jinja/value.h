@@ -1,7 +1,7 @@
 // Values of the template language: Python's types as far as templates meet them, counted against one budget.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <new>
