@@ -121,7 +121,9 @@ TEST(FormatTable, NamesAndTypesAreUnique) {
   std::set<int> types;
   for (const auto& info : format_table()) {
     EXPECT_TRUE(names.insert(info.name).second) << info.name;
-    if (info.ggml_type >= 0) EXPECT_TRUE(types.insert(info.ggml_type).second) << info.name;
+    if (info.ggml_type >= 0) {
+      EXPECT_TRUE(types.insert(info.ggml_type).second) << info.name;
+    }
     EXPECT_EQ(&format_info(info.format), &info);
     EXPECT_EQ(format_from_name(info.name), info.format);
     EXPECT_DOUBLE_EQ(info.bits, info.block_bytes * 8.0 / info.block_weights);
