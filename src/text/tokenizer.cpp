@@ -60,6 +60,8 @@ class TokenizerImpl final : public Tokenizer {
       : spec_(std::move(spec)), normalizer_(std::move(normalizer)), pre_tokenizer_(std::move(pre_tokenizer)) {}
 
   Status build_tables();
+  /// Takes a token into the tables by id; true where it is one that merging may make.
+  bool enter_token(TokenId token);
   Status build_merges();
   void find_end_tokens();
   void note_inner_marks(std::string_view text);
@@ -83,7 +85,7 @@ class TokenizerImpl final : public Tokenizer {
   std::optional<RankedMerges> ranked_;
   std::optional<ScoredMerges> scored_;
   std::optional<Unigram> unigram_;
-  std::vector<std::pair<std::string_view, TokenId>> by_text_;  // added tokens, sorted, for find()
+  std::vector<std::pair<std::string_view, TokenId>> by_text_;  // those that by_bytes_ lacks, sorted, for find()
   /// By id, filled as words come: a token is not always what merging its own text gives. Any thread may write, all
   /// write the same.
   mutable std::vector<std::atomic<uint8_t>> whole_;
@@ -155,44 +157,47 @@ Status TokenizerImpl::build_tables() {
   for (const AddedToken& token : spec_.added) special_[static_cast<size_t>(token.id)] = token.special;
 
   for (size_t id = 0; id < count; ++id) {
-    const std::string& text = spec_.tokens[id];
-    const auto token = static_cast<TokenId>(id);
-    const TokenType type = spec_.types[id];
-    if (type == TokenType::control || type == TokenType::unknown) special_[id] = 1;
-    const int fallback = spec_.byte_fallback ? byte_of_fallback_token(text) : -1;
-    if (fallback >= 0 && type != TokenType::control) {
-      const char byte = static_cast<char>(fallback);
-      bytes_.add({&byte, 1});
-      byte_tokens_[static_cast<size_t>(fallback)] = token;
-      continue;
-    }
-    if (spec_.kind == Kind::byte_bpe && type != TokenType::user_defined && special_[id] == 0) {
-      // A token with a character that stands for no byte (padding entries of some files) is never made from text.
-      auto bytes = from_stand_ins(text);
-      bytes_.add(bytes ? std::string_view(*bytes) : std::string_view(text));
-      if (!bytes || !is_mergeable(id)) continue;
-      if (bytes->size() == 1) byte_tokens_[static_cast<uint8_t>((*bytes)[0])] = token;
-      by_bytes_.insert(token);
-      continue;
-    }
-    bytes_.add(text);
-    // Special tokens, and those that a byte-level vocabulary writes as plain text, are only found as added tokens.
-    if (special_[id] != 0 || !is_mergeable(id) || spec_.kind == Kind::byte_bpe) continue;
-    by_bytes_.insert(token);
-    note_inner_marks(text);
+    if (!enter_token(static_cast<TokenId>(id))) by_text_.emplace_back(spec_.tokens[id], static_cast<TokenId>(id));
   }
+  std::sort(by_text_.begin(), by_text_.end());
 
   added_texts_.reserve(spec_.added.size());
   std::vector<std::string_view> texts;
   for (const AddedToken& token : spec_.added) {
     added_texts_.push_back(token.normalized ? normalizer_.run(token.text) : token.text);
-    by_text_.emplace_back(token.text, token.id);
   }
   for (const auto& text : added_texts_) texts.emplace_back(text);
-  std::sort(by_text_.begin(), by_text_.end());
   added_raw_.emplace(spec_.added, texts, false);
   added_normalized_.emplace(spec_.added, texts, true);
   return {};
+}
+
+bool TokenizerImpl::enter_token(TokenId token) {
+  const auto id = static_cast<size_t>(token);
+  const std::string& text = spec_.tokens[id];
+  const TokenType type = spec_.types[id];
+  if (type == TokenType::control || type == TokenType::unknown) special_[id] = 1;
+  const int fallback = spec_.byte_fallback ? byte_of_fallback_token(text) : -1;
+  if (fallback >= 0 && type != TokenType::control) {
+    const char byte = static_cast<char>(fallback);
+    bytes_.add({&byte, 1});
+    byte_tokens_[static_cast<size_t>(fallback)] = token;
+    return false;
+  }
+  if (spec_.kind != Kind::byte_bpe) {
+    bytes_.add(text);
+    if (special_[id] != 0 || !is_mergeable(id)) return false;
+    note_inner_marks(text);
+    return by_bytes_.insert(token);
+  }
+  // Special tokens, and those that a byte-level vocabulary writes as plain text, are only found as added tokens. One with
+  // a character that stands for no byte (padding of some files, Command R's emoji) is never made from text.
+  std::optional<std::string> bytes;
+  if (special_[id] == 0 && type != TokenType::user_defined) bytes = from_stand_ins(text);
+  bytes_.add(bytes ? *bytes : text);
+  if (!bytes || !is_mergeable(id)) return false;
+  if (bytes->size() == 1) byte_tokens_[static_cast<uint8_t>((*bytes)[0])] = token;
+  return by_bytes_.insert(token);
 }
 
 Status TokenizerImpl::build_merges() {
@@ -448,19 +453,15 @@ std::string_view TokenizerImpl::token_text(TokenId token) const {
 }
 
 std::optional<TokenId> TokenizerImpl::find(std::string_view token_text) const {
-  const auto added = std::lower_bound(by_text_.begin(), by_text_.end(), std::pair(token_text, TokenId{-1}));
-  if (added != by_text_.end() && added->first == token_text) return added->second;
+  const auto other = std::lower_bound(by_text_.begin(), by_text_.end(), std::pair(token_text, TokenId{-1}));
+  if (other != by_text_.end() && other->first == token_text) return other->second;
   std::optional<std::string> bytes;
   if (spec_.kind == Kind::byte_bpe) {
     bytes = from_stand_ins(token_text);
     if (!bytes) return std::nullopt;
   }
   const TokenId token = by_bytes_.find(bytes ? std::string_view(*bytes) : token_text);
-  if (token >= 0) return token;
-  if (const int byte = byte_of_fallback_token(token_text); byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] >= 0) {
-    return byte_tokens_[static_cast<size_t>(byte)];
-  }
-  return std::nullopt;
+  return token >= 0 ? std::optional(token) : std::nullopt;
 }
 
 bool TokenizerImpl::is_special(TokenId token) const {
