@@ -3,10 +3,15 @@
 import datetime
 import json
 import subprocess
+import sys
 
-import jinja2
-import jinja2.ext
-import jinja2.sandbox
+try:
+    import jinja2
+    import jinja2.ext
+    import jinja2.sandbox
+except ImportError:
+    print("no jinja2 for this Python: run `make test`, which makes .venv")
+    sys.exit(77)
 
 NOW = 1764547200  # 2025-12-01 00:00:00 UTC, what strftime_now() says in both
 

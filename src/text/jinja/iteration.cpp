@@ -54,9 +54,10 @@ struct Characters : Iterator {
   }
 };
 
-/// The rest of a loop, when the loop itself is iterated.
+/// The rest of a loop, when the loop itself is iterated: pairs of an item and the loop.
 struct LoopItems : Iterator {
-  LoopItems(Value l) : Iterator("LoopContext"), loop(std::move(l)) {}
+  LoopItems(Heap& h, Value l) : Iterator("LoopContext"), heap(h), loop(std::move(l)) {}
+  Heap& heap;
   Value loop;
   bool next(Value& out) override {
     auto& context = loop.as<Loop>();
@@ -69,6 +70,7 @@ struct LoopItems : Iterator {
     ++context.index0;
     context.previous = std::move(context.current);
     context.current = out;
+    out = heap.tuple({out, loop});
     return true;
   }
 };
@@ -85,7 +87,7 @@ Value Interpreter::iterate(const Value& v) {
     case Type::range: return Value(Type::iterator, heap_.make<IndexedItems>(0, heap_, v, "range_iterator"));
     case Type::dict: return Value(Type::iterator, heap_.make<IndexedItems>(0, heap_, v, "dict_keyiterator"));
     case Type::view: return Value(Type::iterator, heap_.make<IndexedItems>(0, heap_, v, "dict_itemiterator"));
-    case Type::loop: return Value(Type::iterator, heap_.make<LoopItems>(0, v));
+    case Type::loop: return Value(Type::iterator, heap_.make<LoopItems>(0, heap_, v));
     default: fail("'{}' object is not iterable", type_name(v));
   }
 }
