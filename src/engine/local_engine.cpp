@@ -1,6 +1,7 @@
 // The two queues and the thread between them.
 #include "engine/local_engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -8,6 +9,11 @@
 #include "engine/request_check.h"
 
 namespace quintet {
+namespace {
+
+constexpr int64_t kLongestPoll_us = int64_t{24} * 3600 * 1'000'000;
+
+}  // namespace
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::start(std::unique_ptr<Executor> executor, Options options) {
   TRY_ASSIGN(auto loop, Loop::make(*executor, options.loop));
@@ -58,7 +64,9 @@ void LocalEngine::cancel(RequestId id) {
 
 std::vector<TokenEvent> LocalEngine::poll(int64_t timeout_us) {
   std::unique_lock lock(mutex_);
-  emitted_.wait_for(lock, std::chrono::microseconds(timeout_us), [this] { return !outbound_.empty(); });
+  // Bounded, since the deadline is computed in nanoseconds.
+  const std::chrono::microseconds timeout(std::clamp<int64_t>(timeout_us, 0, kLongestPoll_us));
+  emitted_.wait_for(lock, timeout, [this] { return !outbound_.empty(); });
   std::vector<TokenEvent> events(std::make_move_iterator(outbound_.begin()), std::make_move_iterator(outbound_.end()));
   outbound_.clear();
   for (const TokenEvent& event : events) {
@@ -112,6 +120,10 @@ void LocalEngine::run() {
     deliver(events);
     if (!status) return;
   }
+  const BlockPoolFigures figures = loop_->cache().pool().figures();
+  LOG_DEBUG("cache: {} of {} blocks were used, {} are free in {} runs, the longest of {}; {} prefix blocks were evicted; "
+            "{} preemptions", figures.touched_blocks, figures.total_blocks, figures.free_blocks, figures.free_runs,
+            figures.longest_free_run_blocks, loop_->cache().index().evictions(), loop_->preemptions());
 }
 
 void LocalEngine::deliver(std::vector<TokenEvent>& events) {

@@ -8,6 +8,9 @@
 namespace quintet {
 namespace {
 
+/// Of a step's prompt tokens, one in so many is left beside streams. With 512, a token of a stream waits for 128 rows.
+constexpr int32_t kStreamShare = 4;
+
 bool before(const SequenceState& a, const SequenceState& b) {
   return a.priority_us != b.priority_us ? a.priority_us < b.priority_us : a.order < b.order;
 }
@@ -113,12 +116,13 @@ void Scheduler::plan(const SchedulerInput& input, StepPlan& plan) const {
   plan.admit.clear();
   plan.items.clear();
   plan.rows = 0;
-  int32_t decoding = 0;
-  for (const SequenceState& state : input.running) decoding += state.computed_tokens + 1 == state.known_tokens;
-  // Prompts always get a part, so that many streams cannot keep newcomers out.
-  const int32_t least = std::max(1, limits_.step_tokens / 4);
+  // Beside streams a prompt goes in shorter chunks, since each of them waits for the whole step. It always gets some, so
+  // that many streams cannot keep newcomers out.
+  const bool streams = std::ranges::any_of(
+      input.running, [](const SequenceState& state) { return state.computed_tokens + 1 == state.known_tokens; });
+  const int32_t prompt_tokens = streams ? std::max(1, limits_.step_tokens / kStreamShare) : limits_.step_tokens;
   Pass pass{.limits = limits_, .input = input, .plan = plan, .available_blocks = input.available_blocks,
-            .prompt_budget = std::max(least, limits_.step_tokens - decoding), .victims_from = input.running.size()};
+            .prompt_budget = prompt_tokens, .victims_from = input.running.size()};
   // Merge by priority. Running sequences below victims_from still run.
   size_t next_running = 0, next_waiting = 0;
   bool admitting = true;

@@ -15,7 +15,7 @@ namespace quintet {
 
 struct SchedulerLimits {
   int32_t sequences = 0;     ///< running at once
-  int32_t step_tokens = 0;   ///< most prompt tokens of a step; decode tokens count against it, but always go
+  int32_t step_tokens = 0;   ///< most prompt tokens of a step; a quarter of that beside decode tokens, which always go
   int32_t block_tokens = 0;
   int64_t batch_patience_us = 0;  ///< a batch request goes before interactive ones that arrive this much later
 };

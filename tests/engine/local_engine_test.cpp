@@ -82,6 +82,9 @@ TEST_F(LocalEngineTest, PollWaitsNoLongerThanItIsTold) {
   EXPECT_TRUE(engine->poll(20'000).empty());
   EXPECT_GE(now_us() - before_us, 20'000);
   EXPECT_TRUE(engine->poll(0).empty());
+  EXPECT_TRUE(engine->poll(-1).empty());
+  ASSERT_TRUE(engine->submit(request(1)));
+  EXPECT_FALSE(engine->poll(std::numeric_limits<int64_t>::max()).empty());
 }
 
 TEST_F(LocalEngineTest, RefusesWhatCanNeverRun) {

@@ -13,7 +13,7 @@
 namespace quintet {
 namespace {
 
-const char* const kPath = QUINTET_SOURCE_DIR "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+std::string path_of(const std::string& file) { return QUINTET_SOURCE_DIR "/models/" + file; }
 
 /// How an engine is set up for a test; everything else is as a user gets it.
 struct Room {
@@ -30,22 +30,17 @@ struct Outcome {
 
 class RealModelTest : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    if (!std::filesystem::exists(kPath)) return;
+  /// Skips the test where the file is absent.
+  void load(const std::string& file, const char* command) {
+    if (!std::filesystem::exists(path_of(file))) GTEST_SKIP() << path_of(file) << " is absent: run `" << command << "`";
     backend = make_cpu_backend({});
-    auto loaded = load_model(kPath, *backend, {});
+    auto loaded = load_model(path_of(file), *backend, {});
     ASSERT_TRUE(loaded) << loaded.error().message;
     model = std::move(loaded).value();
   }
-  static void TearDownTestSuite() {
-    model.reset();
-    backend.reset();
-  }
-  void SetUp() override {
-    if (!model) GTEST_SKIP() << kPath << " is absent: run `make models`";
-  }
+  void SetUp() override { load("SmolLM2-135M-Instruct.Q4_1.gguf", "make models"); }
 
-  static Request request(RequestId id, const std::string& text, float temperature, int32_t max_new_tokens) {
+  Request request(RequestId id, const std::string& text, float temperature, int32_t max_new_tokens) {
     Request request{.id = id, .prompt = model->tokenizer->encode(text, {}), .seed = 1234 + id,
                     .max_new_tokens = max_new_tokens, .stop_ids = model->stop_ids};
     request.sampling.temperature = temperature;
@@ -55,7 +50,7 @@ class RealModelTest : public ::testing::Test {
   }
 
   /// Runs `requests` to their ends in one loop, each submitted at the step that stands beside it.
-  static Outcome run(const Room& room, const std::vector<std::pair<int, Request>>& requests) {
+  Outcome run(const Room& room, const std::vector<std::pair<int, Request>>& requests) {
     const ModelConfig& config = model->config;
     const PageClass page = backend->page_class(config.layers, config.kv_heads, config.head_dim, 16);
     const int32_t context = std::min(room.pages * page.tokens, 1024);
@@ -93,12 +88,12 @@ class RealModelTest : public ::testing::Test {
     return outcome;
   }
 
-  static std::vector<TokenId> alone(const Request& request, int32_t step_tokens = 512) {
+  std::vector<TokenId> alone(const Request& request, int32_t step_tokens = 512) {
     return run({.step_tokens = step_tokens}, {{0, request}}).tokens[request.id];
   }
 
   /// A prompt longer than several blocks, a short one, and company for them.
-  static std::vector<Request> requests(float temperature) {
+  std::vector<Request> requests(float temperature) {
     std::string story = "The old lighthouse keeper wrote in his log every night.";
     for (int i = 0; i < 3; ++i) story += " The wind came from the north, the sea was high, and no ship was seen.";
     const std::vector<std::string> texts = {story + " On the last night he wrote:", "The capital of France is",
@@ -110,12 +105,9 @@ class RealModelTest : public ::testing::Test {
     return all;
   }
 
-  static std::unique_ptr<Backend> backend;
-  static std::unique_ptr<Model> model;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
 };
-
-std::unique_ptr<Backend> RealModelTest::backend;
-std::unique_ptr<Model> RealModelTest::model;
 
 class RealModelAt : public RealModelTest, public ::testing::WithParamInterface<float> {};
 
@@ -187,6 +179,37 @@ TEST_F(RealModelTest, TheEngineAsAUserStartsIt) {
   EXPECT_EQ(refused.error().kind, ErrorKind::no_room);
   EXPECT_NE(refused.error().message.find("KV cache"), std::string::npos) << refused.error().message;
 }
+
+struct OtherModel {
+  const char* file;
+  const char* command;
+  int32_t prompt_tokens;
+};
+
+class OtherModels : public RealModelTest, public ::testing::WithParamInterface<OtherModel> {
+ protected:
+  void SetUp() override { load(GetParam().file, GetParam().command); }
+};
+
+TEST_P(OtherModels, TokensDoNotDependOnChunksCompanyOrHits) {
+  std::string text = "Notes of a walk.";
+  while (static_cast<int32_t>(model->tokenizer->encode(text, {}).size()) < GetParam().prompt_tokens)
+    text += " We passed house number " + std::to_string(text.size()) + " and went on.";
+  const Request walk = request(1, text, 0.7f, 8), other = request(2, "The sea", 0.7f, 30);
+  const std::vector<TokenId> expected = alone(walk);
+  EXPECT_EQ(expected.size(), 8u);
+  Request again = walk;
+  again.id = 3;
+  const Outcome outcome = run({.step_tokens = 300}, {{0, other}, {2, walk}, {25, again}});
+  EXPECT_EQ(outcome.tokens.at(1), expected);
+  EXPECT_EQ(outcome.tokens.at(3), expected);
+  EXPECT_GT(outcome.usage.at(3).cached_tokens, GetParam().prompt_tokens - 20);
+}
+
+// Gemma looks back 512 tokens in most of its layers: the prompt is longer than that.
+INSTANTIATE_TEST_SUITE_P(RealModel, OtherModels,
+                         ::testing::Values(OtherModel{"gemma-3-270m.Q4_K_M.gguf", "make models", 560},
+                                           OtherModel{"qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf", "make models-all", 60}));
 
 TEST_F(RealModelTest, PromptLogitsAreThoseOfTheEngineHoweverTheyAreCut) {
   const std::vector<TokenId> tokens = model->tokenizer->encode("The capital of France is the city of", {});
