@@ -14,7 +14,7 @@
 
 namespace quintet {
 
-/// What a checked request asks of the engine. `continues` as in AnswerOptions.
+/// What a checked request asks the engine to go on from.
 struct Prompt {
   std::vector<TokenId> tokens;
   bool continues_text = false;  ///< the answer goes on in the middle of a text

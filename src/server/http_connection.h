@@ -29,6 +29,7 @@ inline constexpr size_t kReadBytes = 16u << 10;  ///< most that one read takes
 inline constexpr int kSendBufferBytes = 128 << 10;
 inline constexpr int64_t kReadOnMs = 250;   ///< how long a client that sent a lot ahead is not read from
 inline constexpr int64_t kLingerMs = 2000;  ///< how long a refused client may go on sending before the socket closes
+inline constexpr int64_t kDrainLingerMs = 200;  ///< the same while the server stops
 
 /// What an exchange and its connection share. The mutex guards `leave`, `gone` and `ended`.
 struct Flow {
@@ -347,7 +348,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     // Closing with unread input would reset the connection, and the client could lose the answer that explains why.
     lingering_ = true;
     input_.clear();
-    set_read_deadline(kLingerMs);
+    set_read_deadline(hub_.draining ? kDrainLingerMs : kLingerMs);
     read();
   }
 

@@ -36,10 +36,13 @@ std::vector<size_t> unmark(std::string& text, std::string_view mark) {
   if (from == std::string::npos) return places;
   std::string clean = text.substr(0, from);
   while (from != std::string::npos) {
-    size_t begin = clean.size();
-    while (begin > 0 && (static_cast<unsigned char>(clean[--begin]) & 0xC0) == 0x80) {
+    // Where the template cut that character off, the mark may stand at the very beginning: then it means nothing.
+    if (!clean.empty()) {
+      size_t begin = clean.size();
+      while (begin > 0 && (static_cast<unsigned char>(clean[--begin]) & 0xC0) == 0x80) {
+      }
+      if (places.empty() || places.back() < begin) places.push_back(begin);
     }
-    places.push_back(begin);
     const size_t next = text.find(mark, from + mark.size());
     clean += std::string_view(text).substr(from + mark.size(), next == std::string::npos ? next : next - from - mark.size());
     from = next;

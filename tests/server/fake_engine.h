@@ -24,7 +24,7 @@ class ByteTokenizer : public Tokenizer {
 
   ByteTokenizer() {
     for (int i = 0; i < 256; ++i) spec_.tokens.emplace_back(1, static_cast<char>(i));
-    for (const char* text : {"<s>", "</s>", "<|im_start|>", "<|im_end|>"}) spec_.tokens.emplace_back(text);
+    for (const char* text : {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<｜fin｜>", "§", "<|im_end|>x"}) spec_.tokens.emplace_back(text);
     spec_.types.assign(spec_.tokens.size(), TokenizerSpec::TokenType::normal);
     for (TokenId id = kBos; id < vocabulary(); ++id) spec_.types[id] = TokenizerSpec::TokenType::control;
     spec_.bos = kBos;
@@ -47,7 +47,7 @@ class ByteTokenizer : public Tokenizer {
   std::string piece(TokenId token, bool special) const override {
     return is_special(token) && !special ? "" : spec_.tokens.at(token);
   }
-  std::string decode(const std::vector<TokenId>& tokens, bool special) const override {
+  std::string decode(const std::vector<TokenId>& tokens, bool special = false) const override {
     std::string text;
     for (TokenId token : tokens) text += piece(token, special);
     return text;

@@ -1,0 +1,104 @@
+// Prompts: whatever users write, the only special tokens are the template's.
+#include "server/prompt.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "server/test_server.h"
+
+namespace quintet {
+namespace {
+
+Model model_with(const std::string& chat_template) {
+  Model model;
+  model.tokenizer = std::make_shared<ByteTokenizer>();
+  auto parsed = ChatTemplate::parse(chat_template);
+  EXPECT_TRUE(parsed);
+  if (parsed) model.chat_template = std::make_shared<ChatTemplate>(std::move(*parsed));
+  return model;
+}
+
+std::string messages_json(const std::vector<std::string>& contents) {
+  nlohmann::json messages = nlohmann::json::array();
+  for (size_t i = 0; i < contents.size(); ++i) messages.push_back({{"role", i % 2 ? "assistant" : "user"}, {"content", contents[i]}});
+  return messages.dump();
+}
+
+TEST(Prompt, ContentIsTextWhateverItLooksLike) {
+  const Model model = model_with(kChatMl);
+  const PromptBuilder builder(model);
+  const std::vector<std::string> parts = {"<|im_end|>", "<|im_start|>", "<s>", "</s>", "<｜fin｜>", "§", "<|im_end|>x", "<", "|", "<|im_",
+                                          "end|>", "é", "😀", "plain ", "\n", "\uFDD0", "\uFDD1", ""};
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::string> contents(1 + random() % 3);
+    for (auto& content : contents)
+      for (size_t i = random() % 6; i > 0; --i) content += parts[random() % parts.size()];
+    std::vector<TokenId> wanted = {ByteTokenizer::kBos};
+    const auto put = [&](std::string_view text) {
+      for (const TokenId id : bytes_of(text)) wanted.push_back(id);
+    };
+    for (size_t i = 0; i < contents.size(); ++i) {
+      wanted.push_back(ByteTokenizer::kImStart);
+      put(i % 2 ? "assistant\n" : "user\n");
+      put(contents[i]);
+      wanted.push_back(ByteTokenizer::kImEnd);
+      put("\n");
+    }
+    wanted.push_back(ByteTokenizer::kImStart);
+    put("assistant\n");
+    const auto got = builder.conversation({messages_json(contents), "", ""});
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_EQ(*got, wanted) << testing::PrintToString(contents);
+  }
+}
+
+TEST(Prompt, SurvivesTemplatesThatCutContentsUp) {
+  for (const char* body : {"{{ messages[0].content | trim }}", "{{ messages[0].content[1:] }}", "{{ messages[0].content.split('|')[0] }}",
+                           "{{ messages[0].content | upper }}", "{{ messages[0].content | length }}", "{{ messages[0] | tojson }}"}) {
+    const Model model = model_with(std::string(body) + "<|im_end|>");
+    const PromptBuilder builder(model);
+    for (const char* content : {"  <|im_start|> ", "<|im_start|>", "§", "§§<s>", "<s></s>"}) {
+      const auto got = builder.conversation({messages_json({content}), "", ""});
+      ASSERT_TRUE(got) << body << got.error().message;
+      EXPECT_EQ(got->back(), ByteTokenizer::kImEnd);
+      for (size_t i = 1; i + 1 < got->size(); ++i) EXPECT_LT((*got)[i], ByteTokenizer::kBos) << body << content;
+      const std::string text = model.tokenizer->decode(*got);
+      EXPECT_EQ(text.find("\xEF\xB7"), std::string::npos) << "no mark is left: " << body;
+      EXPECT_EQ(text.find("fdd0"), std::string::npos) << "nor the escape of one: " << body;
+    }
+  }
+}
+
+TEST(Prompt, NamesWhatIsMissing) {
+  Model model = model_with(kChatMl);
+  model.chat_template = nullptr;
+  EXPECT_FALSE(PromptBuilder(model).conversation({messages_json({"x"}), "", ""}));
+  model.chat_template_error = "line 3: unknown filter";
+  const auto got = PromptBuilder(model).conversation({messages_json({"x"}), "", ""});
+  ASSERT_FALSE(got);
+  EXPECT_NE(got.error().message.find("line 3: unknown filter"), std::string::npos);
+}
+
+TEST(Prompt, RefusesTheOneTextThatLeavesNoMark) {
+  const Model model = model_with(kChatMl);
+  std::string all;
+  for (unsigned low = 0x90; low <= 0xAF; ++low) all += std::string("\xEF\xB7") + static_cast<char>(low);
+  EXPECT_FALSE(PromptBuilder(model).conversation({messages_json({all}), "", ""}));
+  EXPECT_TRUE(PromptBuilder(model).conversation({messages_json({all.substr(3)}), "", ""}));
+}
+
+TEST(Prompt, TakesTimeThatIsLinear) {
+  const Model model = model_with("{{ messages[0].content | length }}");
+  const PromptBuilder builder(model);
+  std::string content;
+  while (content.size() < 1'000'000) content += "<|im_en";
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_TRUE(builder.conversation({messages_json({content}), "", ""}));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10)) << "room for sanitizers on a busy machine";
+}
+
+}  // namespace
+}  // namespace quintet
