@@ -18,10 +18,7 @@ Result<Session> open_session(const std::string& model_path, const CommonOptions&
   }
   session.load_s = static_cast<double>(now_us() - start_us) * 1e-6;
   const BackendInfo info = session.backend->info();
-  LOG_INFO("{}: {} loaded in {:.3f} s ({}/s) on {} ({})", model_path, format_bytes(session.model->file_bytes),
-           session.load_s,
-           format_bytes(static_cast<uint64_t>(static_cast<double>(session.model->file_bytes) / std::max(session.load_s, 1e-9))),
-           info.name, info.description);
+  LOG_INFO("{}: loaded in {:.3f} s, computes on {} ({})", model_path, session.load_s, info.name, info.description);
   return session;
 }
 

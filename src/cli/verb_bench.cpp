@@ -128,8 +128,12 @@ class BenchVerb : public Verb {
             {"weight_bytes", model.weights.bytes},
             {"kv_bytes", session.engine->stats().kv_blocks_total * page.bytes},
             {"peak_rss_bytes", peak_rss_bytes()},
-            // Every decoded token reads every weight once.
-            {"decode_read_bytes_per_s", decode * static_cast<double>(model.weights.bytes)}};
+            {"decode_read_bytes_per_s", decode * static_cast<double>(read_bytes_per_token(model))}};
+  }
+
+  /// Every decoded token reads every weight once; of an embedding that is not the head too, one row.
+  static uint64_t read_bytes_per_token(const Model& model) {
+    return model.weights.bytes - (model.weights.head.empty() ? 0 : model.weights.embedding.bytes);
   }
 
   /// After the peak memory was read, and without the engine: its buffers would count and its threads would disturb.

@@ -162,6 +162,7 @@ class InspectVerb : public Verb {
 
   static std::string count(uint64_t parameters) {
     const auto value = static_cast<double>(parameters);
+    if (parameters < 1'000'000) return fmt::format("{}", parameters);
     return parameters >= 1'000'000'000 ? fmt::format("{:.2f} billion", value * 1e-9) : fmt::format("{:.1f} million", value * 1e-6);
   }
 
