@@ -96,7 +96,7 @@ def separate(rows, heads):
 
 def shrunk(config):
     """The same ropes and scales on a network of no size."""
-    small = type(config)(**(config.to_dict() | dict(vocab_size=8, num_hidden_layers=1, layer_types=None, intermediate_size=8,
+    small = type(config)(**(config.to_dict() | dict(vocab_size=8, num_hidden_layers=6, layer_types=None, intermediate_size=8,
                                                     pad_token_id=None)))
     return small
 
@@ -176,6 +176,9 @@ def keep_rows(logits):
 def make_all(models, data):
     data.mkdir(parents=True, exist_ok=True)
     for name, file in MODELS.items():
+        if (data / f"{name}.logits.safetensors").exists():
+            print(f"{name}: there already; remove its files to make them again")
+            continue
         source = GgufModel(Path(models) / file)
         model = source.model()
         prompts = [source.encode(prompt) for prompt in PROMPTS]
