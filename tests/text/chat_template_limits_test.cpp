@@ -124,6 +124,40 @@ TEST(ChatTemplateLimits, Arithmetic) {
   EXPECT_EQ(render_text("{{ (range(10)[::9223372036854775807]) | list }}"), "[0]");
 }
 
+// Each of these once took more than linear time in something that no step counted.
+TEST(ChatTemplateLimits, NothingIsQuadratic) {
+  auto numbered = [](const char* format, size_t count) {
+    std::string out;
+    for (size_t i = 0; i < count; ++i) {
+      for (const char* c = format; *c != '\0'; ++c) {
+        if (*c == '#') out += std::to_string(i);
+        else out += *c;
+      }
+    }
+    return out;
+  };
+  std::string half = "'a' * 2999999";
+  expect_refused("{% set s = " + half + " %}{% for i in range(99999) %}{% set x = (s + 'b') in (s + s) %}{% endfor %}", kSteps);
+  expect_refused("{% set s = " + half + " %}{% for i in range(99999) %}{% set x = (s + s).rfind('b' + s) %}{% endfor %}", kSteps);
+  expect_refused("{% set s = 'ab' * 9999 %}{% for i in range(99999) %}{% set x = s.strip(s) %}{% endfor %}", kSteps);
+  expect_refused("{% set s = " + half + " %}{% set d = {s + 'a': 1, s + 'b': 2} %}{% for i in range(99999) %}"
+                 "{% set x = d.get(s + 'c') %}{% endfor %}", kSteps);
+  expect_refused("{% set s = 'a' * 9999999 %}{{ dict([(s, 1)] * 99999) }}", kSteps);
+  expect_refused("{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}"
+                 "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ {ns.a: 1, ns.b: 2} }}", kSteps);
+  expect_refused("{% for i in range(99999) %}{% for j in range(99999) %}{{ " + std::string(999999, 'x') + " }}"
+                 "{% endfor %}{% endfor %}", kSteps);
+  expect_refused("{% for i in range(99999) %}" + numbered("{% set v# = 1 %}", 20000) + "{% endfor %}", kSteps);
+  expect_refused("{% for i in range(99999) %}{% for j in [1] %}{{ v0 }}{% endfor %}" + numbered("{% set v# = 1 %}", 20000) +
+                 "{% break %}{% endfor %}{% for i in range(99999) %}{% for j in [1] %}{% endfor %}" +
+                 numbered("{% set w# = 1 %}", 20000) + "{% endfor %}", kSteps);
+  expect_refused("{{ range(99999) | map('string', *range(99999)) | list }}", "");
+  EXPECT_EQ(render_text(numbered("{% if a# %}{% set b# = 1 %}{% endif %}", 50000)), "");
+  EXPECT_EQ(render_text(numbered("{% for a# in [] %}{% endfor %}", 30000)), "");
+  EXPECT_NE(parse_error("{{ f(" + numbered("a#=1,", 99999) + ") }}").find("more than 255"), std::string::npos);
+  EXPECT_NE(parse_error("{% macro f(" + numbered("a#,", 99999) + "b) %}{% endmacro %}").find("more than 255"), std::string::npos);
+}
+
 TEST(ChatTemplateLimits, LongInputIsLinear) {
   const size_t mebi = 1u << 20;
   std::string text = repeat("word ", mebi);

@@ -117,7 +117,7 @@ bool plain_attribute(Interpreter& in, const Value& object, std::string_view name
       if (name == "list") return out = object.items()[1], true;
       return false;
     case Type::space:
-      in.heap().spend(static_cast<int64_t>(object.as<Namespace>().attributes.size() >> 3));
+      in.heap().spend(static_cast<int64_t>(object.as<Namespace>().attributes.size() * (name.size() + 32) >> 8));
       if (const Value* v = object.as<Namespace>().find(name)) return out = *v, true;
       return false;
     case Type::macro: {
@@ -159,6 +159,7 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
   if (object.is_undefined() && name.starts_with("__") && name.ends_with("__")) return object;  // Python's own names
   if (object.is_undefined()) fail_undefined(object);
   Value found;
+  heap_.spend_bytes(name.size());
   if (own_attribute(object, name, found)) return found;
   if (object.is(Type::dict)) {
     if (const Value* v = object.dict().find(name)) return *v;
@@ -171,6 +172,7 @@ Value Interpreter::item(const Value& object, const Value& index) {
     case Type::undefined: fail_undefined(object);
     case Type::dict: {
       bool hashable = !index.is(Type::list) && !index.is(Type::dict) && !index.is(Type::view);
+      if (index.is_string()) heap_.spend_bytes(index.text().size() * 4);
       if (hashable) {
         if (const Value* v = object.dict().find(index)) return *v;
       }

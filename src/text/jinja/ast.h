@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace quintet::jinja {
 // What the parser allows; deeper templates are refused before they can exhaust the stack.
 inline constexpr int kMaxExpressionHeight = 200;
 inline constexpr int kMaxStatementDepth = 100;
+inline constexpr size_t kMaxNamedArguments = 255;  ///< keywords of one call, parameters of one macro
 inline constexpr size_t kMaxTemplateBytes = 4u << 20;
 
 enum class ExprKind : uint8_t {
@@ -117,6 +119,12 @@ struct Stmt {
 struct Template {
   Heap constants{kBaseHeapBytes};
   std::vector<std::string> names;  ///< every identifier that the template uses as a variable
+  std::unordered_map<std::string, int> name_ids;
+  /// Index into names, -1 where the template does not use the name.
+  int find_name(const std::string& name) const {
+    auto at = name_ids.find(name);
+    return at != name_ids.end() ? at->second : -1;
+  }
   Hidden hidden;
   Body body;
 };

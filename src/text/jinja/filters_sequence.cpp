@@ -176,6 +176,7 @@ Value unique(Interpreter& in, const Value& input, Arguments& args) {
       Value key = path.get(in, out);
       if (!case_sensitive) key = lowered(in, key);
       compare_keys(key, key);
+      if (key.is_string()) in.heap().spend_bytes(key.text().size() * 8);
       auto at = std::lower_bound(seen.begin(), seen.end(), key, less);
       if (at != seen.end() && compare_keys(*at, key) == 0) continue;
       in.heap().spend(static_cast<int64_t>(seen.size() >> 6));
@@ -340,6 +341,7 @@ Value map(Interpreter& in, const Value& input, Arguments& args) {
   return generate(in, [&in, source, name, id, rest](Value& out) {
     Value v;
     if (!pull(source, v)) return false;
+    in.heap().spend(static_cast<int64_t>(rest.positional.size() + rest.keywords.size()));
     Arguments copy = rest;
     out = in.apply_filter(id, name, v, copy);
     return true;
@@ -369,7 +371,7 @@ template <bool wanted, bool by_attribute> Value select(Interpreter& in, const Va
   Value source = in.iterate(input);
   return generate(in, [&in, source, path, name, id, has_test, rest](Value& out) {
     while (pull(source, out)) {
-      in.heap().spend(1);
+      in.heap().spend(static_cast<int64_t>(1 + rest.positional.size() + rest.keywords.size()));
       Value v = path.get(in, out);
       Arguments copy = rest;
       bool holds = has_test ? in.apply_test(id, name, v, copy) : in.truth(v);

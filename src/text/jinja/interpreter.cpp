@@ -13,9 +13,8 @@ void Interpreter::fail_undefined(const Value& v) const { fail("{}", v.as<Undefin
 
 void Interpreter::define(std::string_view name, Value value) {
   globals_.resize(template_.names.size());
-  for (size_t i = 0; i < template_.names.size(); ++i) {
-    if (template_.names[i] == name) globals_[i] = {true, std::move(value)};
-  }
+  int id = template_.find_name(std::string(name));
+  if (id >= 0) globals_[static_cast<size_t>(id)] = {true, std::move(value)};
 }
 
 Value Interpreter::eval(const Expr& e) {
@@ -163,10 +162,12 @@ Arguments Interpreter::eval_arguments(const Expr& e, size_t first) {
   if (e.extra_keywords != nullptr) {
     Value extra = eval(*e.extra_keywords);
     if (!extra.is(Type::dict)) fail("the argument behind ** must be a dict, not {}", type_name(extra));
+    const size_t given = args.keywords.size();
     for (const auto& [key, value] : extra.dict().entries) {
       if (!key.is_string()) fail("keywords must be strings, not {}", type_name(key));
-      for (const auto& given : args.keywords) {
-        if (given.first == key.text()) fail("the argument '{}' was given twice", key.text());
+      heap_.spend(1);
+      for (size_t i = 0; i < given; ++i) {
+        if (args.keywords[i].first == key.text()) fail("the argument '{}' was given twice", key.text());
       }
       args.keywords.emplace_back(key.text(), value);
     }

@@ -8,8 +8,9 @@
 namespace quintet::jinja {
 namespace {
 
-Value dict_get(Interpreter&, const Value& self, Arguments& args) {
+Value dict_get(Interpreter& in, const Value& self, Arguments& args) {
   Bound bound("get", args, {"/key", "/default"}, 1);
+  if (bound[0]->is_string()) in.heap().spend_bytes(bound[0]->text().size() * 4);
   const Value* found = self.dict().find(*bound[0]);
   return found != nullptr ? *found : bound[1] != nullptr ? *bound[1] : Value();
 }

@@ -65,7 +65,7 @@ template <bool right> Value split(Interpreter& in, const Value& self, Arguments&
     std::string_view separator = bound.text(0);
     if (separator.empty()) fail("empty separator");
     while (more()) {
-      size_t at = right ? text.rfind(separator) : text.find(separator);
+      size_t at = right ? rfind_text(text, separator) : find_text(text, separator);
       if (at == std::string_view::npos) break;
       parts.push_back(right ? text.substr(at + separator.size()) : text.substr(0, at));
       text = right ? text.substr(0, at) : text.substr(at + separator.size());
@@ -95,7 +95,7 @@ template <bool right> Value partition(Interpreter& in, const Value& self, Argume
   std::string_view text = self.text(), separator = bound.text(0);
   if (separator.empty()) fail("empty separator");
   in.heap().spend_bytes(text.size());
-  size_t at = right ? text.rfind(separator) : text.find(separator);
+  size_t at = right ? rfind_text(text, separator) : find_text(text, separator);
   std::string_view before = text, middle, after;
   if (at != std::string_view::npos) {
     before = text.substr(0, at);
@@ -266,7 +266,7 @@ Value strip_text(Interpreter& in, const Value& self, const Value* chars, bool le
   in.heap().spend_bytes(self.text().size());
   if (chars == nullptr || chars->is_none()) return same(in, self, std::string(strip_space(self.text(), left, right)));
   if (!chars->is_string()) fail("strip arg must be None or str, not {}", type_name(*chars));
-  in.heap().spend(static_cast<int64_t>((chars->text().size() >> 6) * (self.text().size() >> 6)));
+  in.heap().spend(static_cast<int64_t>((chars->text().size() * self.text().size()) >> 6));
   return same(in, self, std::string(strip_set(self.text(), chars->text(), left, right)));
 }
 
@@ -316,7 +316,7 @@ std::string replace_text(Interpreter& in, std::string_view text, std::string_vie
     }
   } else {
     while (count != 0) {
-      size_t found = text.find(old, at);
+      size_t found = find_text(text, old, at);
       if (found == std::string_view::npos) break;
       if (count > 0) --count;
       grow(text.substr(at, found - at));

@@ -34,7 +34,7 @@ int64_t find_in(Interpreter& in, const Value& self, const Bound& bound, bool fro
   std::string_view what = bound.text(0);
   Region r = region(in, self, bound, 1);
   if (!r.valid) return -1;
-  size_t at = from_right ? r.text.rfind(what) : r.text.find(what);
+  size_t at = from_right ? rfind_text(r.text, what) : find_text(r.text, what);
   return at == std::string_view::npos ? -1 : r.offset + count_code_points(r.text.substr(0, at));
 }
 
@@ -57,7 +57,9 @@ Value count(Interpreter& in, const Value& self, Arguments& args) {
   if (!r.valid) return Value::integer(0);
   if (what.empty()) return Value::integer(count_code_points(r.text) + 1);
   int64_t n = 0;
-  for (size_t at = r.text.find(what); at != std::string_view::npos; at = r.text.find(what, at + what.size())) ++n;
+  for (size_t at = find_text(r.text, what); at != std::string_view::npos; at = find_text(r.text, what, at + what.size())) {
+    ++n;
+  }
   return Value::integer(n);
 }
 

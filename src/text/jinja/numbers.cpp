@@ -131,6 +131,8 @@ bool plain_digits(std::string_view text, std::string& out) {
 
 bool parse_real(std::string_view text, double& out) {
   std::string plain;
+  constexpr size_t kMaxNumberBytes = 65536;
+  if (text.size() > kMaxNumberBytes) fail("a number of {} bytes; {} are allowed", text.size(), kMaxNumberBytes);
   if (!plain_digits(text, plain)) return false;
   std::string_view rest = plain;
   double sign = 1;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "text/jinja/interpreter.h"
+#include "text/jinja/unicode.h"
 
 namespace quintet::jinja {
 namespace {
@@ -280,8 +281,10 @@ bool Interpreter::contains(const Value& container, const Value& item) {
     case Type::string:
       if (!item.is_string()) fail("'in <string>' requires string as left operand, not {}", type_name(item));
       heap_.spend_bytes(container.text().size());
-      return container.text().find(item.text()) != std::string_view::npos;
-    case Type::dict: return container.dict().find(item) != nullptr;
+      return find_text(container.text(), item.text()) != std::string_view::npos;
+    case Type::dict:
+      if (item.is_string()) heap_.spend_bytes(item.text().size() * 4);
+      return container.dict().find(item) != nullptr;
     case Type::undefined: return false;
     case Type::view: {
       const View& view = container.as<View>();

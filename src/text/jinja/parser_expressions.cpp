@@ -385,6 +385,9 @@ void Parser::parse_arguments(Expr& call) {
       ensure(call.extra_keywords == nullptr);
       std::string name = take().text;
       take();
+      if (call.keywords.size() >= kMaxNamedArguments) {
+        fail_at(line, fmt::format("more than {} arguments by name", kMaxNamedArguments));
+      }
       for (const Keyword& keyword : call.keywords) {
         if (keyword.name == name) fail_at(line, fmt::format("the argument '{}' twice", name));
       }

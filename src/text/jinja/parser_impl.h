@@ -3,7 +3,6 @@
 
 #include <initializer_list>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "text/jinja/ast.h"
@@ -96,7 +95,6 @@ class Parser {
   int loop_depth_ = 0;         ///< loops around, within the innermost macro
   std::vector<MacroDef*> macros_;
   std::vector<std::string> open_;  ///< tags waiting for their end, for messages
-  std::unordered_map<std::string, int> name_ids_;
   Template& out_;
 };
 

@@ -45,7 +45,7 @@ void Parser::fail_here(std::string_view expected) const {
 }
 
 int Parser::intern(const std::string& name) {
-  auto [at, added] = name_ids_.try_emplace(name, static_cast<int>(out_.names.size()));
+  auto [at, added] = out_.name_ids.try_emplace(name, static_cast<int>(out_.names.size()));
   if (added) out_.names.push_back(name);
   return at->second;
 }
@@ -215,6 +215,9 @@ void Parser::parse_signature(MacroDef& macro) {
     if (!macro.parameters.empty()) expect(TokenKind::comma, "',' or ')'");
     const Token& token = expect(TokenKind::name, "the name of a parameter");
     int name = intern(token.text);
+    if (macro.parameters.size() >= kMaxNamedArguments) {
+      fail_at(token.line, fmt::format("more than {} parameters", kMaxNamedArguments));
+    }
     if (std::find(macro.parameters.begin(), macro.parameters.end(), name) != macro.parameters.end()) {
       fail_at(token.line, fmt::format("the parameter '{}' twice", token.text));
     }

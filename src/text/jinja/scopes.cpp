@@ -14,32 +14,36 @@ namespace {
 
 enum class Origin : uint8_t { context, outer, hidden, parameter };
 
+/// The names of one scope. Inside of an `if` only what a branch adds; `base` is the same scope outside of the branch.
 struct Symbols {
   const Symbols* parent = nullptr;
+  const Symbols* base = nullptr;
   std::map<int, Origin> references;
   std::set<int> stores;
 
-  bool knows(int name) const {
-    return references.contains(name) || (parent != nullptr && parent->knows(name));
-  }
+  bool refers(int name) const { return references.contains(name) || (base != nullptr && base->refers(name)); }
+  bool assigns(int name) const { return stores.contains(name) || (base != nullptr && base->assigns(name)); }
+  bool knows(int name) const { return refers(name) || (parent != nullptr && parent->knows(name)); }
   void load(int name) {
     if (!knows(name)) references[name] = Origin::context;
   }
   void store(int name) {
     stores.insert(name);
+    if (refers(name)) return;
     bool outer = parent != nullptr && parent->knows(name);
-    references.try_emplace(name, outer ? Origin::outer : Origin::hidden);
+    references[name] = outer ? Origin::outer : Origin::hidden;
   }
   void declare(int name) {
     stores.insert(name);
     references[name] = Origin::parameter;
   }
+  Symbols branch() const { return {parent, this, {}, {}}; }
   /// After an `if`: what only some branches assign is looked up outside first.
   void merge(const std::vector<Symbols>& branches) {
     std::set<int> assigned;
     for (const Symbols& branch : branches) {
       for (int name : branch.stores) {
-        if (!stores.contains(name)) assigned.insert(name);
+        if (!assigns(name)) assigned.insert(name);
       }
     }
     for (const Symbols& branch : branches) {
@@ -102,7 +106,7 @@ class Analyzer {
   void visit_if(const Stmt& stmt, size_t branch, Symbols& s) const {
     visit(stmt.branches[branch].test.get(), s);
     // jinja2 sees the later branches together as one, each opening inside of it.
-    std::vector<Symbols> branches(3, s);
+    std::vector<Symbols> branches(3, s.branch());
     visit(stmt.branches[branch].body, branches[0]);
     for (size_t i = branch + 1; branch == 0 && i < stmt.branches.size(); ++i) visit_elif(stmt, i, branches[1]);
     visit(stmt.orelse, branches[2]);
@@ -111,7 +115,7 @@ class Analyzer {
 
   void visit_elif(const Stmt& stmt, size_t branch, Symbols& s) const {
     visit(stmt.branches[branch].test.get(), s);
-    std::vector<Symbols> branches(1, s);
+    std::vector<Symbols> branches(1, s.branch());
     visit(stmt.branches[branch].body, branches[0]);
     s.merge(branches);
   }
@@ -132,34 +136,29 @@ class Analyzer {
   }
 
   void open_macro(MacroDef& macro, const Symbols& outer) {
-    Symbols s{&outer, {}, {}};
+    Symbols s{&outer, nullptr, {}, {}};
     for (int parameter : macro.parameters) s.declare(parameter);
     for (const ExprPtr& value : macro.defaults) visit(value.get(), s);
-    for (size_t i = 0; i < out_.names.size(); ++i) {
-      const std::string& name = out_.names[i];
-      bool special = (name == "caller" && macro.uses_caller) || (name == "kwargs" && macro.uses_kwargs) ||
-                     (name == "varargs" && macro.uses_varargs);
-      if (special) s.declare(static_cast<int>(i));
-    }
+    if (macro.uses_caller) s.declare(out_.find_name("caller"));
+    if (macro.uses_kwargs) s.declare(out_.find_name("kwargs"));
+    if (macro.uses_varargs) s.declare(out_.find_name("varargs"));
     open(macro.body, s, macro.hidden);
   }
 
   void descend(const Body& body, const Symbols& outer) {
     for (const auto& statement : body) {
       Stmt& stmt = *statement;
-      Symbols s{&outer, {}, {}};
+      Symbols s{&outer, nullptr, {}, {}};
       switch (stmt.kind) {
         case StmtKind::if_:
           for (Branch& branch : stmt.branches) descend(branch.body, outer);
           descend(stmt.orelse, outer);
           break;
         case StmtKind::for_: {
-          for (size_t i = 0; i < out_.names.size(); ++i) {
-            if (out_.names[i] == "loop") s.declare(static_cast<int>(i));
-          }
+          if (int loop = out_.find_name("loop"); loop >= 0) s.declare(loop);
           assign(*stmt.target, s, true);
           open(stmt.body, s, stmt.hidden);
-          Symbols otherwise{&outer, {}, {}};
+          Symbols otherwise{&outer, nullptr, {}, {}};
           open(stmt.orelse, otherwise, stmt.hidden_else);
           break;
         }

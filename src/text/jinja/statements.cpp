@@ -27,19 +27,14 @@ std::string Interpreter::render() {
         Global{"namespace", FunctionId::namespace_}, Global{"raise_exception", FunctionId::raise_exception},
         Global{"strftime_now", FunctionId::strftime_now}, Global{"joiner", FunctionId::joiner},
         Global{"cycler", FunctionId::cycler}}) {
-    for (size_t i = 0; i < template_.names.size(); ++i) {
-      if (template_.names[i] == global.name && !globals_[i].first) {
-        globals_[i] = {true, Value(Type::function, heap_.make<Function>(0, global.id, global.name))};
-      }
-    }
+    int id = template_.find_name(std::string(global.name));
+    if (id < 0 || globals_[static_cast<size_t>(id)].first) continue;
+    globals_[static_cast<size_t>(id)] = {true, Value(Type::function, heap_.make<Function>(0, global.id, global.name))};
   }
-  for (size_t i = 0; i < template_.names.size(); ++i) {
-    int id = static_cast<int>(i);
-    if (template_.names[i] == "loop") loop_name_ = id;
-    if (template_.names[i] == "caller") caller_name_ = id;
-    if (template_.names[i] == "kwargs") kwargs_name_ = id;
-    if (template_.names[i] == "varargs") varargs_name_ = id;
-  }
+  loop_name_ = template_.find_name("loop");
+  caller_name_ = template_.find_name("caller");
+  kwargs_name_ = template_.find_name("kwargs");
+  varargs_name_ = template_.find_name("varargs");
   std::string out;
   out_ = &out;
   scope_ = make_frame(Value(), template_.hidden);
@@ -48,6 +43,7 @@ std::string Interpreter::render() {
 }
 
 Value Interpreter::make_frame(const Value& parent, const Hidden& hidden) {
+  heap_.spend(static_cast<int64_t>(hidden.size() >> 2));
   Frame* frame = heap_.make<Frame>((hidden.size() + 1) * sizeof(hidden[0]), parent);
   frame->variables = hidden;
   return Value(Type::frame, frame);
@@ -97,7 +93,7 @@ void Interpreter::assign(const Expr& target, Value value) {
   if (!space.is(Type::space)) fail("cannot assign attribute on non-namespace object");
   if (target.text.starts_with('_')) fail("a namespace cannot have an attribute that starts with '_': '{}'", target.text);
   Namespace& attributes = space.as<Namespace>();
-  heap_.spend(static_cast<int64_t>(attributes.attributes.size() >> 3));
+  heap_.spend(static_cast<int64_t>(attributes.attributes.size() * (target.text.size() + 32) >> 8));
   if (Value* old = attributes.find(target.text)) {
     *old = std::move(value);
     return;

@@ -4,7 +4,9 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
+#include <vector>
 
 #include "text/jinja/unicode_tables.h"
 
@@ -240,6 +242,33 @@ std::string casefold(std::string_view text) {
     }
   }
   return out;
+}
+
+size_t find_text(std::string_view text, std::string_view what, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (what.empty()) return from;
+  const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());  // two-way: linear
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t rfind_text(std::string_view text, std::string_view what) {
+  constexpr size_t kShort = 16;
+  if (what.size() <= kShort || what.size() > text.size()) return text.rfind(what);
+  // Knuth, Morris and Pratt, from the end of both.
+  auto at = [](std::string_view s, size_t i) { return s[s.size() - 1 - i]; };
+  std::vector<uint32_t> border(what.size() + 1, 0);
+  for (size_t i = 1, k = 0; i < what.size(); ++i) {
+    while (k > 0 && at(what, i) != at(what, k)) k = border[k];
+    k += at(what, i) == at(what, k);
+    border[i + 1] = static_cast<uint32_t>(k);
+  }
+  for (size_t i = 0, k = 0; i < text.size(); ++i) {
+    while (k > 0 && at(text, i) != at(what, k)) k = border[k];
+    k += at(text, i) == at(what, k);
+    if (k == what.size()) return text.size() - 1 - i;
+  }
+  return std::string_view::npos;
 }
 
 std::string_view strip_space(std::string_view text, bool left, bool right) {

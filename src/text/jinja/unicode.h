@@ -45,6 +45,10 @@ std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);   ///< with the final sigma
 std::string casefold(std::string_view text);
 
+/// find and rfind in time linear in the text, whatever the two are.
+size_t find_text(std::string_view text, std::string_view what, size_t from = 0);
+size_t rfind_text(std::string_view text, std::string_view what);
+
 std::string_view strip_space(std::string_view text, bool left = true, bool right = true);
 
 }  // namespace quintet::jinja

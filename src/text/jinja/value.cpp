@@ -82,6 +82,7 @@ Value Heap::tuple(std::vector<Value> items) {
 }
 
 Value Heap::undefined(std::string hint) {
+  spend_bytes(hint.size());
   size_t bytes = hint.size();
   return Value(Type::undefined, make<Undefined>(bytes, std::move(hint)));
 }
@@ -90,6 +91,9 @@ Value Heap::dict(std::vector<std::pair<Value, Value>> entries) {
   constexpr size_t kFewEntries = 8;
   Dict* dict = make<Dict>(entries.size() * (2 * sizeof(Value) + sizeof(uint32_t)));
   Value result(Type::dict, dict);
+  for (const auto& entry : entries) {
+    if (entry.first.is_string()) spend_bytes(entry.first.text().size() * 4);
+  }
   if (entries.size() <= kFewEntries) {
     for (auto& entry : entries) {
       auto same = std::find_if(dict->entries.begin(), dict->entries.end(),
@@ -267,7 +271,10 @@ int compare_keys(const Value& a, const Value& b, int depth) {
     case 4: {
       if (depth > kMaxDataDepth) fail("a tuple nested more than {} deep", kMaxDataDepth);
       const auto &x = a.items(), &y = b.items();
+      Heap& heap = *ObjectHeader::of(a.object()).heap;  // tuples are never constants of a shared template
       for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+        heap.spend(1);
+        if (x[i].is_string()) heap.spend_bytes(x[i].text().size());
         if (int order = compare_keys(x[i], y[i], depth + 1)) return order;
       }
       // Also an unhashable item of a longer tuple must be found.
