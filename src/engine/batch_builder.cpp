@@ -103,8 +103,8 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
     const int32_t blocks = (context + block_tokens - 1) / block_tokens;
     QUINTET_CHECK(context <= item.sequence->known_tokens() && context <= limits_.context &&
                       blocks <= static_cast<int32_t>(item.sequence->blocks.size()),
-                  "positions {} to {} of {} tokens in {} blocks", item.first, context, item.sequence->known_tokens(),
-                  item.sequence->blocks.size());
+                  "positions {} to {} of {} tokens in {} blocks", item.first, context,
+                  item.sequence->known_tokens(), item.sequence->blocks.size());
     ++counts.seqs;
     counts.rows += item.tokens;
     counts.logit_rows += item.logit_rows;
@@ -113,9 +113,10 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
     counts.bias += static_cast<int64_t>(item.sequence->request.bias.size());
     counts.history += history_tokens(item.sequence->request, context);
   }
-  QUINTET_CHECK(counts.seqs <= limits_.seqs && counts.rows <= limits_.rows && counts.logit_rows <= limits_.logit_rows,
-                "{} rows, {} sequences, {} logit rows in a step of {}, {}, {}", counts.rows, counts.seqs,
-                counts.logit_rows, limits_.rows, limits_.seqs, limits_.logit_rows);
+  QUINTET_CHECK(
+      counts.seqs <= limits_.seqs && counts.rows <= limits_.rows && counts.logit_rows <= limits_.logit_rows,
+      "{} rows, {} sequences, {} logit rows in a step of {}, {}, {}", counts.rows, counts.seqs,
+      counts.logit_rows, limits_.rows, limits_.seqs, limits_.logit_rows);
   Arena arena(staging_.as<uint8_t>());
   const Arrays out = lay_out(counts, arena);
   const int32_t max_blocks = static_cast<int32_t>(counts.max_blocks);
@@ -133,7 +134,8 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
       out.token[rows] = sequence.tokens[static_cast<size_t>(pos)];
       out.pos[rows] = pos;
       out.seq[rows] = seqs;
-      out.kv_slot[rows] = residency.slot(sequence.blocks[static_cast<size_t>(pos / block_tokens)], pos % block_tokens);
+      out.kv_slot[rows] =
+          residency.slot(sequence.blocks[static_cast<size_t>(pos / block_tokens)], pos % block_tokens);
     }
     if (item.logit_rows > 0) {
       const Request& request = sequence.request;

@@ -35,8 +35,8 @@ class BatchBuilder {
   /// Most of it is room for penalties over whole contexts, which costs nothing until it is touched.
   static size_t bytes_needed(const BatchLimits& limits);
 
-  /// Blocks of every item's sequence already reach its end. Logit rows come in the order of the items. The inputs
-  /// stay valid until the next call, and their pointers until the builder goes.
+  /// Blocks of every item's sequence already reach its end. Logit rows come in the order of the items. The
+  /// inputs stay valid until the next call, and their pointers until the builder goes.
   StepInputs build(std::span<const BatchItem> items, const Residency& residency);
 
  private:

@@ -26,11 +26,13 @@ Status check_options(const EngineOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model& model, const EngineOptions& options) {
+Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model& model,
+                                                   const EngineOptions& options) {
   TRY(check_options(options));
   const BackendInfo info = backend.info();
   const ModelConfig& config = model.config;
-  const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, options.block_tokens);
+  const PageClass page =
+      backend.page_class(config.layers, config.kv_heads, config.head_dim, options.block_tokens);
   const MemoryQuestion question{.config = config,
                                 .activation = info.activation,
                                 .page = page,
@@ -44,21 +46,25 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
   LOG_DEBUG("memory: {}", plan.sum());
 
   TRY_ASSIGN(ModelExecutor executor,
-             ModelExecutor::make(backend, model, {.limits = plan.workspace_limits, .page = page, .pages = plan.kv_blocks}));
-  LocalEngine::Options local{
-      .loop = {.limits = {.context = plan.context, .sequences = options.sequences, .waiting = options.waiting,
-                          .kv_tokens = plan.kv_blocks * page.tokens},
-               .step_tokens = options.step_tokens,
-               .kv = {.page = page, .pages = plan.kv_blocks},
-               .numerics_id = backend.numerics().id(),
-               .clock_us = now_us},
-      .vocabulary = config.vocabulary,
-      .unread_events = options.unread_events};
-  TRY_ASSIGN(auto engine, LocalEngine::start(std::make_unique<ModelExecutor>(std::move(executor)), std::move(local)));
+             ModelExecutor::make(backend, model,
+                                 {.limits = plan.workspace_limits, .page = page, .pages = plan.kv_blocks}));
+  LocalEngine::Options local{.loop = {.limits = {.context = plan.context,
+                                                 .sequences = options.sequences,
+                                                 .waiting = options.waiting,
+                                                 .kv_tokens = plan.kv_blocks * page.tokens},
+                                      .step_tokens = options.step_tokens,
+                                      .kv = {.page = page, .pages = plan.kv_blocks},
+                                      .numerics_id = backend.numerics().id(),
+                                      .clock_us = now_us},
+                             .vocabulary = config.vocabulary,
+                             .unread_events = options.unread_events};
+  TRY_ASSIGN(auto engine,
+             LocalEngine::start(std::make_unique<ModelExecutor>(std::move(executor)), std::move(local)));
   return std::unique_ptr<EngineClient>(std::move(engine));
 }
 
-Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
+Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
+                     int32_t chunk_tokens,
                      const std::function<void(int32_t first, int32_t rows, const float* logits)>& sink) {
   if (tokens.empty()) return bad_input("tokens: found none, allowed are 1 and more");
   TRY(check_range("chunk_tokens", chunk_tokens, 1, 1 << 16));
@@ -68,15 +74,19 @@ Status prompt_logits(Backend& backend, const Model& model, const std::vector<Tok
   // Logits of a whole chunk may be larger than the model: a bounded piece at a time, which changes no bits.
   constexpr int64_t kLogitsBytes = 64 << 20;
   const int64_t row_bytes = int64_t{config.vocabulary} * static_cast<int64_t>(sizeof(float));
-  const int32_t chunk = static_cast<int32_t>(
-      std::clamp<int64_t>(kLogitsBytes / row_bytes, 1, std::min(chunk_tokens, context)));
+  const int32_t chunk =
+      static_cast<int32_t>(std::clamp<int64_t>(kLogitsBytes / row_bytes, 1, std::min(chunk_tokens, context)));
 
   const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, 16);
   const int64_t pages = (int64_t{context} + page.tokens - 1) / page.tokens;
-  TRY_ASSIGN(ModelExecutor executor,
-             ModelExecutor::make(backend, model, {.limits = {.rows = chunk, .seqs = 1, .logit_rows = chunk, .context = context},
-                                                  .page = page, .pages = pages}));
-  const BatchLimits limits{.rows = chunk, .seqs = 1, .logit_rows = chunk, .context = context, .block_tokens = page.tokens};
+  TRY_ASSIGN(
+      ModelExecutor executor,
+      ModelExecutor::make(backend, model,
+                          {.limits = {.rows = chunk, .seqs = 1, .logit_rows = chunk, .context = context},
+                           .page = page,
+                           .pages = pages}));
+  const BatchLimits limits{
+      .rows = chunk, .seqs = 1, .logit_rows = chunk, .context = context, .block_tokens = page.tokens};
   TRY_ASSIGN(Buffer staging, executor.allocate_staging(BatchBuilder::bytes_needed(limits)));
   BatchBuilder builder(limits, std::move(staging));
   const Residency residency({.page = page, .pages = pages});

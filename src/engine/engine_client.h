@@ -14,10 +14,10 @@
 namespace quintet {
 
 struct EngineLimits {
-  int32_t context = 0;      ///< tokens of one sequence, prompt and answer
-  int32_t sequences = 0;    ///< running at once
-  int32_t waiting = 0;      ///< queued at most
-  int64_t kv_tokens = 0;    ///< room in the cache over all sequences
+  int32_t context = 0;    ///< tokens of one sequence, prompt and answer
+  int32_t sequences = 0;  ///< running at once
+  int32_t waiting = 0;    ///< queued at most
+  int64_t kv_tokens = 0;  ///< room in the cache over all sequences
 };
 
 struct EngineStats {
@@ -30,8 +30,9 @@ struct EngineStats {
 class EngineClient {
  public:
   virtual ~EngineClient() = default;
-  /// bad_input where the request can never run (empty prompt, longer than the context, token out of the vocabulary);
-  /// no_room where the queue is full: `waiting` + `sequences` requests whose last event was not polled yet.
+  /// bad_input where the request can never run (empty prompt, longer than the context, token out of the
+  /// vocabulary); no_room where the queue is full: `waiting` + `sequences` requests whose last event was not
+  /// polled yet.
   virtual Status submit(Request request) = 0;
   /// Idempotent; the request ends with FinishReason::cancelled.
   virtual void cancel(RequestId id) = 0;
@@ -42,21 +43,24 @@ class EngineClient {
 };
 
 struct EngineOptions {
-  int32_t context = 0;          ///< tokens of one sequence; 0: what the model allows, capped by memory
+  int32_t context = 0;  ///< tokens of one sequence; 0: what the model allows, capped by memory
   int32_t sequences = 16;
   int32_t waiting = 256;
-  int64_t kv_tokens = 0;        ///< 0: room for `sequences` of 4096 tokens or one full context, as memory allows
-  int32_t step_tokens = 512;    ///< of prompts in a step: a long one goes in chunks of this, of a quarter of it beside streams
+  int64_t kv_tokens = 0;  ///< 0: room for `sequences` of 4096 tokens or one full context, as memory allows
+  int32_t step_tokens = 512;  ///< a prompt goes in chunks of this, of a quarter of it beside streams
   int32_t block_tokens = 16;
-  int32_t unread_events = 2048; ///< of one request: beyond that its reader is taken for gone, and it is cancelled
+  int32_t unread_events = 2048;  ///< of a request: with so many its reader is gone, and it is cancelled
 };
 
-/// Starts the engine's loop on a thread of its own. Backend and model must outlive it; destroying it cancels what runs.
-Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model& model, const EngineOptions& options);
+/// Starts the engine's loop on a thread of its own. Backend and model must outlive it; destroying it cancels
+/// what runs.
+Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model& model,
+                                                   const EngineOptions& options);
 
 /// Logits of every position of `tokens`, chunk by chunk, without an engine: for --dump-logits and evaluation.
 /// `sink(first_position, rows, logits)`: logits [rows, vocabulary] f32, valid during the call.
-Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
+Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
+                     int32_t chunk_tokens,
                      const std::function<void(int32_t first, int32_t rows, const float* logits)>& sink);
 
 }  // namespace quintet

@@ -15,7 +15,8 @@ class Executor {
 
   /// Host memory for StepInputs.
   virtual Result<Buffer> allocate_staging(size_t bytes) = 0;
-  /// Issues the forward pass and the sampling of inputs.view.logit_row. The inputs stay untouched until wait().
+  /// Issues the forward pass and the sampling of inputs.view.logit_row. The inputs stay untouched until
+  /// wait().
   virtual Status launch(const StepInputs& inputs) = 0;
   /// Waits for the step: `sampled` [logit_rows], and, where any row asked for logprobs, `alternatives`
   /// [logit_rows, kAlternatives] (otherwise left as they are). An error means that the device is lost.

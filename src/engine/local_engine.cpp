@@ -17,7 +17,8 @@ constexpr int64_t kLongestPoll_us = int64_t{24} * 3600 * 1'000'000;
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::start(std::unique_ptr<Executor> executor, Options options) {
   TRY_ASSIGN(auto loop, Loop::make(*executor, options.loop));
-  return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(executor), std::move(options), std::move(loop)));
+  return std::unique_ptr<LocalEngine>(
+      new LocalEngine(std::move(executor), std::move(options), std::move(loop)));
 }
 
 LocalEngine::LocalEngine(std::unique_ptr<Executor> executor, Options options, std::unique_ptr<Loop> loop)
@@ -42,7 +43,8 @@ Status LocalEngine::submit(Request request) {
     if (!lost_.empty()) return internal_error(fmt::format("the engine has stopped: {}", lost_));
     const size_t allowed = static_cast<size_t>(limits().waiting) + static_cast<size_t>(limits().sequences);
     if (open_.size() >= allowed)
-      return no_room(fmt::format("the queue is full: {} requests run or wait, allowed are {}", open_.size(), allowed));
+      return no_room(
+          fmt::format("the queue is full: {} requests run or wait, allowed are {}", open_.size(), allowed));
     if (!open_.try_emplace(request.id).second)
       return bad_input(fmt::format("id: found {}, which another request has", request.id));
     inbound_.emplace_back(std::move(request));
@@ -67,7 +69,8 @@ std::vector<TokenEvent> LocalEngine::poll(int64_t timeout_us) {
   // Bounded, since the deadline is computed in nanoseconds.
   const std::chrono::microseconds timeout(std::clamp<int64_t>(timeout_us, 0, kLongestPoll_us));
   emitted_.wait_for(lock, timeout, [this] { return !outbound_.empty(); });
-  std::vector<TokenEvent> events(std::make_move_iterator(outbound_.begin()), std::make_move_iterator(outbound_.end()));
+  std::vector<TokenEvent> events(std::make_move_iterator(outbound_.begin()),
+                                 std::make_move_iterator(outbound_.end()));
   outbound_.clear();
   for (const TokenEvent& event : events) {
     const auto found = open_.find(event.id);
@@ -121,9 +124,12 @@ void LocalEngine::run() {
     if (!status) return;
   }
   const BlockPoolFigures figures = loop_->cache().pool().figures();
-  LOG_DEBUG("cache: {} of {} blocks were used, {} are free in {} runs, the longest of {}; {} prefix blocks were evicted; "
-            "{} preemptions", figures.touched_blocks, figures.total_blocks, figures.free_blocks, figures.free_runs,
-            figures.longest_free_run_blocks, loop_->cache().index().evictions(), loop_->preemptions());
+  LOG_DEBUG(
+      "cache: {} of {} blocks were used, {} are free in {} runs, the longest of {}; {} prefix blocks were "
+      "evicted; "
+      "{} preemptions",
+      figures.touched_blocks, figures.total_blocks, figures.free_blocks, figures.free_runs,
+      figures.longest_free_run_blocks, loop_->cache().index().evictions(), loop_->preemptions());
 }
 
 void LocalEngine::deliver(std::vector<TokenEvent>& events) {
@@ -134,11 +140,11 @@ void LocalEngine::deliver(std::vector<TokenEvent>& events) {
     for (const Message& message : inbound_) stats_.waiting += std::holds_alternative<Request>(message);
     for (TokenEvent& event : events) {
       Open& open = open_.at(event.id);
-      if (event.finish == FinishReason::none && ++open.unread_events >= options_.unread_events && !open.cancelled) {
+      if (event.finish == FinishReason::none && ++open.unread_events >= options_.unread_events &&
+          !open.cancelled) {
         open.cancelled = true;
         inbound_.emplace_back(Cancel{
-            .id = event.id,
-            .why = fmt::format("{} of its events were not read", options_.unread_events)});
+            .id = event.id, .why = fmt::format("{} of its events were not read", options_.unread_events)});
       }
       outbound_.push_back(std::move(event));
     }

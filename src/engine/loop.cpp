@@ -51,8 +51,8 @@ Loop::Loop(Executor& executor, LoopOptions options, Buffer staging)
       cache_(options_.kv, options_.numerics_id),
       builder_(batch_limits(options_, scheduler_), std::move(staging)) {
   const EngineLimits& limits = options_.limits;
-  QUINTET_CHECK(options_.kv.pages * options_.kv.page.tokens >= limits.context, "{} pages cannot hold {} tokens",
-                options_.kv.pages, limits.context);
+  QUINTET_CHECK(options_.kv.pages * options_.kv.page.tokens >= limits.context,
+                "{} pages cannot hold {} tokens", options_.kv.pages, limits.context);
   const size_t running = static_cast<size_t>(limits.sequences);
   running_.reserve(running);
   waiting_.reserve(running + static_cast<size_t>(limits.waiting));
@@ -74,9 +74,10 @@ void Loop::submit(Request request, std::vector<TokenEvent>& events) {
   const int64_t now_us = options_.clock_us();
   const int32_t context = options_.limits.context;
   sequence.prompt_tokens = static_cast<int32_t>(request.prompt.size());
-  sequence.max_tokens = request.max_new_tokens > 0
-                            ? std::min(context - sequence.prompt_tokens, request.max_new_tokens) + sequence.prompt_tokens
-                            : context;
+  sequence.max_tokens =
+      request.max_new_tokens > 0
+          ? std::min(context - sequence.prompt_tokens, request.max_new_tokens) + sequence.prompt_tokens
+          : context;
   sequence.tokens = std::move(request.prompt);
   sequence.tokens.reserve(static_cast<size_t>(sequence.max_tokens));
   sequence.tokens.insert(sequence.tokens.end(), request.generated.begin(), request.generated.end());
@@ -110,8 +111,9 @@ void Loop::cancel(RequestId id, const std::string& why, std::vector<TokenEvent>&
 Status Loop::step(std::vector<TokenEvent>& events) {
   if (idle()) return {};
   make_plan();
-  QUINTET_CHECK(!plan_.items.empty(), "nothing can run of {} running and {} waiting, with {} blocks available",
-                running_.size(), waiting_.size(), cache_.available_blocks());
+  QUINTET_CHECK(!plan_.items.empty(),
+                "nothing can run of {} running and {} waiting, with {} blocks available", running_.size(),
+                waiting_.size(), cache_.available_blocks());
   apply_plan(options_.clock_us());
   if (Status status = run_plan(); !status) {
     fail_all(status.error().message, events);
@@ -135,7 +137,8 @@ void Loop::make_plan() {
   running_states_.clear();
   waiting_states_.clear();
   // What preempting would gain is of interest only where this step may run short.
-  const bool scarce = !waiting_.empty() || cache_.available_blocks() < scheduler_.max_rows() + options_.limits.sequences;
+  const bool scarce =
+      !waiting_.empty() || cache_.available_blocks() < scheduler_.max_rows() + options_.limits.sequences;
   for (Sequence* sequence : running_) {
     SequenceState state = state_of(*sequence);
     state.held_blocks = static_cast<int64_t>(sequence->blocks.size());
@@ -148,7 +151,8 @@ void Loop::make_plan() {
     Sequence& sequence = *waiting_[i];
     if (sequence.hits_version != cache_.index().version()) {
       // The last known token is always computed: its logits are what the next one comes from.
-      cache_.index().find(sequence.space, {sequence.tokens.data(), sequence.tokens.size() - 1}, sequence.hits);
+      cache_.index().find(sequence.space, {sequence.tokens.data(), sequence.tokens.size() - 1},
+                          sequence.hits);
       sequence.hits_version = cache_.index().version();
     }
     SequenceState state = state_of(sequence);
@@ -157,8 +161,9 @@ void Loop::make_plan() {
     waiting_states_.push_back(state);
     planned_.push_back(&sequence);
   }
-  scheduler_.plan({.running = running_states_, .waiting = waiting_states_,
-                   .available_blocks = cache_.available_blocks()}, plan_);
+  scheduler_.plan(
+      {.running = running_states_, .waiting = waiting_states_, .available_blocks = cache_.available_blocks()},
+      plan_);
 }
 
 void Loop::preempt(Sequence& sequence) {
@@ -203,7 +208,9 @@ Status Loop::run_plan() {
   logit_row_of_.clear();
   int32_t logit_rows = 0;
   for (const PlanItem& item : plan_.items) {
-    items_.push_back({.sequence = &planned(item.sequence), .first = item.first, .tokens = item.tokens,
+    items_.push_back({.sequence = &planned(item.sequence),
+                      .first = item.first,
+                      .tokens = item.tokens,
                       .logit_rows = item.sample ? 1 : 0});
     logit_row_of_.push_back(item.sample ? logit_rows++ : -1);
   }
@@ -215,7 +222,8 @@ Status Loop::run_plan() {
 void Loop::commit(int64_t now_us, std::vector<TokenEvent>& events) {
   for (size_t i = 0; i < plan_.items.size(); ++i) {
     const PlanItem& item = plan_.items[i];
-    const Sampled* sampled = logit_row_of_[i] < 0 ? nullptr : &sampled_[static_cast<size_t>(logit_row_of_[i])];
+    const Sampled* sampled =
+        logit_row_of_[i] < 0 ? nullptr : &sampled_[static_cast<size_t>(logit_row_of_[i])];
     commit_item(item, planned(item.sequence), sampled, now_us, events);
   }
 }
@@ -225,9 +233,10 @@ void Loop::commit_item(const PlanItem& item, Sequence& sequence, const Sampled* 
   const int32_t prompt_end = std::min(item.first + item.tokens, sequence.prompt_tokens);
   stats_.prompt_tokens += static_cast<uint64_t>(std::max(0, prompt_end - item.first));
   if (sampled && sampled->status != 0) {
-    finish(sequence,
-           {.message = fmt::format("the model's logits at position {} are not finite", sequence.known_tokens())},
-           FinishReason::error, events);
+    finish(
+        sequence,
+        {.message = fmt::format("the model's logits at position {} are not finite", sequence.known_tokens())},
+        FinishReason::error, events);
     return;
   }
   sequence.computed_tokens = item.first + item.tokens;
@@ -237,7 +246,9 @@ void Loop::commit_item(const PlanItem& item, Sequence& sequence, const Sampled* 
     finish(sequence, {}, FinishReason::stop, events);
     return;
   }
-  TokenEvent event{.id = sequence.request.id, .index = sequence.generated_tokens(), .token = sampled->token,
+  TokenEvent event{.id = sequence.request.id,
+                   .index = sequence.generated_tokens(),
+                   .token = sampled->token,
                    .logprob = sampled->logprob};
   add_alternatives(sequence, static_cast<size_t>(sampled - sampled_.data()), event);
   sequence.tokens.push_back(sampled->token);
@@ -271,18 +282,20 @@ void Loop::publish_blocks(Sequence& sequence) {
 }
 
 /// Ends a sequence; `event` is its last token or empty.
-void Loop::finish(Sequence& sequence, TokenEvent event, FinishReason reason, std::vector<TokenEvent>& events) {
+void Loop::finish(Sequence& sequence, TokenEvent event, FinishReason reason,
+                  std::vector<TokenEvent>& events) {
   const auto span_us = [](int64_t from, int64_t to) { return from > 0 && to > 0 ? to - from : 0; };
   event.id = sequence.request.id;
   if (event.token < 0) event.index = sequence.generated_tokens();
   event.finish = reason;
-  event.usage = {.prompt_tokens = sequence.prompt_tokens,
-                 .completion_tokens = sequence.generated_tokens(),
-                 .cached_tokens = std::max(0, sequence.cached_tokens),
-                 .queue_us = span_us(sequence.submitted_us,
-                                     sequence.first_step_us > 0 ? sequence.first_step_us : options_.clock_us()),
-                 .prefill_us = span_us(sequence.first_step_us, sequence.first_token_us),
-                 .decode_us = span_us(sequence.first_token_us, sequence.last_token_us)};
+  event.usage = {
+      .prompt_tokens = sequence.prompt_tokens,
+      .completion_tokens = sequence.generated_tokens(),
+      .cached_tokens = std::max(0, sequence.cached_tokens),
+      .queue_us = span_us(sequence.submitted_us,
+                          sequence.first_step_us > 0 ? sequence.first_step_us : options_.clock_us()),
+      .prefill_us = span_us(sequence.first_step_us, sequence.first_token_us),
+      .decode_us = span_us(sequence.first_token_us, sequence.last_token_us)};
   events.push_back(std::move(event));
   cache_.release(sequence.blocks);
   cache_.index().close_space(sequence.space);

@@ -1,4 +1,4 @@
-// The engine's heart: plan, launch, commit, one step at a time. Single-threaded; engine.cpp gives it a thread.
+// The engine's heart: plan, launch, commit, one step at a time, on the thread of local_engine.cpp.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace quintet {
 
 struct LoopOptions {
-  EngineLimits limits;          ///< kv_tokens is the pool's size: at least `context`
+  EngineLimits limits;  ///< kv_tokens is the pool's size: at least `context`
   int32_t step_tokens = 512;
   KvTier kv;
   uint64_t numerics_id = 0;
@@ -30,13 +30,13 @@ class Loop {
  public:
   static Result<std::unique_ptr<Loop>> make(Executor& executor, LoopOptions options);
 
-  /// A request that check_request() let pass, with an id that is not in use. One whose `generated` is complete already
-  /// ends at once.
+  /// A request that check_request() let pass, with an id that is not in use. One whose `generated` is
+  /// complete already ends at once.
   void submit(Request request, std::vector<TokenEvent>& events);
   /// Ends a request between two steps; an unknown id is ignored.
   void cancel(RequestId id, const std::string& why, std::vector<TokenEvent>& events);
-  /// Runs one step if anything can run, and appends what it gave. An error means that the device is lost: every
-  /// request has ended with FinishReason::error, and nothing may be submitted any more.
+  /// Runs one step if anything can run, and appends what it gave. An error means that the device is lost:
+  /// every request has ended with FinishReason::error, and nothing may be submitted any more.
   Status step(std::vector<TokenEvent>& events);
 
   bool idle() const { return running_.empty() && waiting_.empty(); }
@@ -76,7 +76,7 @@ class Loop {
   // Of the step at hand; capacity for the largest.
   StepPlan plan_;
   std::vector<SequenceState> running_states_, waiting_states_;
-  std::vector<Sequence*> planned_;  ///< what PlanItem::sequence means: running, then waiting, as they were planned
+  std::vector<Sequence*> planned_;  ///< what PlanItem::sequence means: running, then waiting ones
   std::vector<BatchItem> items_;
   std::vector<Sampled> sampled_;
   std::vector<Alternative> alternatives_;  ///< [logit_rows, kAlternatives]

@@ -11,7 +11,8 @@ namespace quintet {
 
 Result<ModelExecutor> ModelExecutor::make(Backend& backend, const Model& model, const Options& options) {
   TRY_ASSIGN(Workspace workspace, Workspace::make(backend, model.config, options.limits));
-  TRY_ASSIGN(Buffer pages, backend.allocate(static_cast<size_t>(options.pages * options.page.bytes), BufferUse::kv));
+  TRY_ASSIGN(Buffer pages,
+             backend.allocate(static_cast<size_t>(options.pages * options.page.bytes), BufferUse::kv));
   return ModelExecutor(backend, model, std::move(workspace), std::move(pages), options);
 }
 
@@ -21,9 +22,14 @@ ModelExecutor::ModelExecutor(Backend& backend, const Model& model, Workspace wor
       model_(&model),
       workspace_(std::move(workspace)),
       pages_(std::move(pages)),
-      kv_{.base = pages_.data(), .pages = options.pages, .layers = model.config.layers, .page = options.page} {}
+      kv_{.base = pages_.data(),
+          .pages = options.pages,
+          .layers = model.config.layers,
+          .page = options.page} {}
 
-Result<Buffer> ModelExecutor::allocate_staging(size_t bytes) { return backend_->allocate(bytes, BufferUse::staging); }
+Result<Buffer> ModelExecutor::allocate_staging(size_t bytes) {
+  return backend_->allocate(bytes, BufferUse::staging);
+}
 
 ForwardArgs ModelExecutor::forward_args(const StepView& step) {
   return {.model = model_, .step = &step, .kv = kv_, .workspace = &workspace_};

@@ -20,11 +20,13 @@ class ModelExecutor : public Executor {
   Status launch(const StepInputs& inputs) override;
   Status wait(std::span<Sampled> sampled, std::span<Alternative> alternatives) override;
 
-  /// The forward pass alone: the logits of inputs.view.logit_row, in host memory, into `logits` [logit_rows, vocabulary].
+  /// The forward pass alone: the logits of inputs.view.logit_row, in host memory, into `logits` [logit_rows,
+  /// vocabulary].
   Status logits(const StepInputs& inputs, std::span<float> logits);
 
  private:
-  ModelExecutor(Backend& backend, const Model& model, Workspace workspace, Buffer pages, const Options& options);
+  ModelExecutor(Backend& backend, const Model& model, Workspace workspace, Buffer pages,
+                const Options& options);
   ForwardArgs forward_args(const StepView& step);
 
   Backend* backend_;

@@ -1,4 +1,4 @@
-// What a client asks of the engine and what it hears back: plain data, so that it can cross a process boundary.
+// What a client asks of the engine and what it hears back: plain data, fit to cross a process boundary.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,10 @@ namespace quintet {
 
 enum class RequestClass : uint8_t { interactive, batch };
 
-struct LogitBias { TokenId token; float value; };
+struct LogitBias {
+  TokenId token;
+  float value;
+};
 
 /// Resuming is submitting with `generated` filled.
 struct Request {
@@ -21,13 +24,13 @@ struct Request {
   std::vector<TokenId> generated;  ///< tokens that were already produced and delivered
   uint64_t seed = 0;
   RequestClass cls = RequestClass::interactive;
-  std::string salt;                ///< separates prefix caches of tenants
-  int64_t arrival_us = 0;          ///< 0: the engine's clock at submit
-  int32_t max_new_tokens = 0;      ///< `generated` included; 0: until the context is full
-  std::vector<TokenId> stop_ids;   ///< stop strings live in the front
-  bool ignore_eos = false;         ///< stop_ids are ignored (benchmarks)
-  SampleParams sampling;           ///< seed, position and ranges are filled by the engine
-  int32_t penalty_window = 64;     ///< last tokens that penalties count; -1: all
+  std::string salt;               ///< separates prefix caches of tenants
+  int64_t arrival_us = 0;         ///< 0: the engine's clock at submit
+  int32_t max_new_tokens = 0;     ///< `generated` included; 0: until the context is full
+  std::vector<TokenId> stop_ids;  ///< stop strings live in the front
+  bool ignore_eos = false;        ///< stop_ids are ignored (benchmarks)
+  SampleParams sampling;          ///< seed, position and ranges are filled by the engine
+  int32_t penalty_window = 64;    ///< last tokens that penalties count; -1: all
   std::vector<LogitBias> bias;
 };
 
@@ -42,14 +45,15 @@ struct Usage {
   int64_t decode_us = 0;      ///< first token to last
 };
 
-/// One token, or the end, of a request. `index` counts generated tokens from 0 and removes duplicates after a resume.
+/// One token, or the end, of a request. `index` counts generated tokens from 0: after a resume it tells
+/// duplicates. The stop id itself is no part of the answer: the event that ends with it has no token.
 struct TokenEvent {
   RequestId id = 0;
   int32_t index = 0;
   TokenId token = -1;  ///< -1: no token in this event
   float logprob = 0;
   std::vector<Alternative> alternatives;
-  FinishReason finish = FinishReason::none;  ///< the stop id itself is no part of the answer: that event has no token
+  FinishReason finish = FinishReason::none;
   Usage usage;          ///< valid where finish is not none
   std::string message;  ///< why, where finish is error, or cancelled by the engine itself
 };

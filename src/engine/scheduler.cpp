@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <utility>
 
-
 namespace quintet {
 namespace {
 
-/// Of a step's prompt tokens, one in so many is left beside streams. With 512, a token of a stream waits for 128 rows.
+/// Of a step's prompt tokens, one in so many is left beside streams. With 512, a token of a stream waits for
+/// 128 rows.
 constexpr int32_t kStreamShare = 4;
 
 bool before(const SequenceState& a, const SequenceState& b) {
@@ -21,13 +21,15 @@ struct Pass {
   const SchedulerInput& input;
   StepPlan& plan;
   int64_t available_blocks;
-  int32_t prompt_budget;   ///< prompt tokens left in this step
-  size_t victims_from;     ///< running sequences from here on are preempted
-  /// A newcomer of this plan shares blocks that run already: preempting their holder would not make them available, so
-  /// nobody is preempted until the next step.
+  int32_t prompt_budget;  ///< prompt tokens left in this step
+  size_t victims_from;    ///< running sequences from here on are preempted
+  /// A newcomer of this plan shares blocks that run already: preempting their holder would not make them
+  /// available, so nobody is preempted until the next step.
   bool newcomer_shares = false;
 
-  int64_t blocks_for(int32_t tokens) const { return (int64_t{tokens} + limits.block_tokens - 1) / limits.block_tokens; }
+  int64_t blocks_for(int32_t tokens) const {
+    return (int64_t{tokens} + limits.block_tokens - 1) / limits.block_tokens;
+  }
   int32_t running() const { return static_cast<int32_t>(victims_from + plan.admit.size()); }
 
   void preempt_last() {
@@ -37,7 +39,9 @@ struct Pass {
   }
 
   void add_item(uint32_t sequence, const SequenceState& state, int32_t tokens) {
-    plan.items.push_back({.sequence = sequence, .first = state.computed_tokens, .tokens = tokens,
+    plan.items.push_back({.sequence = sequence,
+                          .first = state.computed_tokens,
+                          .tokens = tokens,
                           .sample = state.computed_tokens + tokens == state.known_tokens});
     plan.rows += tokens;
   }
@@ -66,19 +70,21 @@ struct Pass {
     if (prompt_budget <= 0) return false;
     // What a preempted sequence gave back is not for those behind it.
     if (victims_from < input.running.size() && !before(state, input.running[victims_from])) return false;
-    // An interactive request takes the place of batch ones that come after it, never of its own kind: those are sure to
-    // end, and a place for a place gains nothing. These come later in this pass: no row of theirs is planned yet.
+    // An interactive request takes the place of batch ones that come after it, never of its own kind: those
+    // are sure to end, and a place for a place gains nothing. These come later in this pass: no row of theirs
+    // is planned yet.
     const auto may_preempt = [&] {
       return victims_from > 0 && state.cls == RequestClass::interactive &&
              input.running[victims_from - 1].cls == RequestClass::batch &&
              before(state, input.running[victims_from - 1]);
     };
-    // Room for all that is known and one block more, and a block for each running sequence, so that a newcomer is not
-    // thrown out by the next decode steps. Alone it may take all there is.
+    // Room for all that is known and one block more, and a block for each running sequence, so that a
+    // newcomer is not thrown out by the next decode steps. Alone it may take all there is.
     const int64_t hit_blocks = state.computed_tokens / limits.block_tokens;
     const auto has_room = [&] {
       if (running() >= limits.sequences) return false;
-      // Blocks found in the index may have been held by a sequence that this plan preempts: count them all as idle then.
+      // Blocks found in the index may have been held by a sequence that this plan preempts: count them all as
+      // idle then.
       const int64_t idle_hits = plan.preempt.empty() ? state.idle_hit_blocks : hit_blocks;
       const int64_t need = blocks_for(state.known_tokens) - hit_blocks + idle_hits;
       return need + (running() > 0 ? running() + 1 : 0) <= available_blocks;
@@ -87,8 +93,8 @@ struct Pass {
       if (newcomer_shares) return false;
       // Nobody is thrown out unless that is enough.
       int64_t gain = 0, places = 0;
-      for (size_t i = victims_from; i-- > 0 && input.running[i].cls == RequestClass::batch &&
-                                    before(state, input.running[i]);) {
+      for (size_t i = victims_from;
+           i-- > 0 && input.running[i].cls == RequestClass::batch && before(state, input.running[i]);) {
         gain += input.running[i].releasable_blocks;
         ++places;
       }
@@ -116,13 +122,19 @@ void Scheduler::plan(const SchedulerInput& input, StepPlan& plan) const {
   plan.admit.clear();
   plan.items.clear();
   plan.rows = 0;
-  // Beside streams a prompt goes in shorter chunks, since each of them waits for the whole step. It always gets some, so
-  // that many streams cannot keep newcomers out.
-  const bool streams = std::ranges::any_of(
-      input.running, [](const SequenceState& state) { return state.computed_tokens + 1 == state.known_tokens; });
-  const int32_t prompt_tokens = streams ? std::max(1, limits_.step_tokens / kStreamShare) : limits_.step_tokens;
-  Pass pass{.limits = limits_, .input = input, .plan = plan, .available_blocks = input.available_blocks,
-            .prompt_budget = prompt_tokens, .victims_from = input.running.size()};
+  // Beside streams a prompt goes in shorter chunks, since each of them waits for the whole step. It always
+  // gets some, so that many streams cannot keep newcomers out.
+  const bool streams = std::ranges::any_of(input.running, [](const SequenceState& state) {
+    return state.computed_tokens + 1 == state.known_tokens;
+  });
+  const int32_t prompt_tokens =
+      streams ? std::max(1, limits_.step_tokens / kStreamShare) : limits_.step_tokens;
+  Pass pass{.limits = limits_,
+            .input = input,
+            .plan = plan,
+            .available_blocks = input.available_blocks,
+            .prompt_budget = prompt_tokens,
+            .victims_from = input.running.size()};
   // Merge by priority. Running sequences below victims_from still run.
   size_t next_running = 0, next_waiting = 0;
   bool admitting = true;
@@ -138,7 +150,9 @@ void Scheduler::plan(const SchedulerInput& input, StepPlan& plan) const {
     }
   }
   // (A stable partition would allocate.)
-  const auto rank = [](const PlanItem& item) { return std::pair(item.tokens > 1 || !item.sample, item.sequence); };
+  const auto rank = [](const PlanItem& item) {
+    return std::pair(item.tokens > 1 || !item.sample, item.sequence);
+  };
   std::ranges::sort(plan.items, [&](const PlanItem& a, const PlanItem& b) { return rank(a) < rank(b); });
 }
 

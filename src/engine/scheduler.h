@@ -1,8 +1,9 @@
 // Which sequences run in the next step and how many tokens of each: pure policy, no state, no clock.
 //
-// Every sequence has a fixed priority: its arrival time, a batch request counting as that much later. Everything is
-// decided in that order, so the first of all sequences always gets its rows and its blocks, and so ends; then the next is
-// first. Nothing starves, and no two sequences can take blocks from each other in turns.
+// Every sequence has a fixed priority: its arrival time, a batch request counting as that much later.
+// Everything is decided in that order, so the first of all sequences always gets its rows and its blocks, and
+// so ends; then the next is first. Nothing starves, and no two sequences can take blocks from each other in
+// turns.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +15,26 @@
 namespace quintet {
 
 struct SchedulerLimits {
-  int32_t sequences = 0;     ///< running at once
-  int32_t step_tokens = 0;   ///< most prompt tokens of a step; a quarter of that beside decode tokens, which always go
+  int32_t sequences = 0;  ///< running at once
+  int32_t step_tokens =
+      0;  ///< most prompt tokens of a step; a quarter of that beside decode tokens, which always go
   int32_t block_tokens = 0;
-  int64_t batch_patience_us = 0;  ///< a batch request goes before interactive ones that arrive this much later
+  int64_t batch_patience_us =
+      0;  ///< a batch request goes before interactive ones that arrive this much later
 };
 
 /// A sequence as the policy sees it.
 struct SequenceState {
   RequestClass cls = RequestClass::interactive;
-  int32_t known_tokens = 0;     ///< prompt and answer so far
-  int32_t computed_tokens = 0;  ///< running: of these, in the cache; waiting: found in the prefix index, whole blocks
+  int32_t known_tokens = 0;  ///< prompt and answer so far
+  int32_t computed_tokens =
+      0;  ///< running: of these, in the cache; waiting: found in the prefix index, whole blocks
   int64_t priority_us = 0;
-  uint64_t order = 0;           ///< breaks ties
+  uint64_t order = 0;             ///< breaks ties
   int64_t held_blocks = 0;        ///< running
   int64_t releasable_blocks = 0;  ///< running: how many become available if it is preempted
-  int64_t idle_hit_blocks = 0;    ///< waiting: of the blocks found, those that are available to others until held
+  int64_t idle_hit_blocks =
+      0;  ///< waiting: of the blocks found, those that are available to others until held
 };
 
 struct SchedulerInput {
@@ -49,7 +54,8 @@ class Scheduler {
   /// Most rows of a step.
   int32_t max_rows() const { return limits_.step_tokens + limits_.sequences; }
 
-  /// Fills `plan`. Where anything runs or waits, and the pool holds the longest sequence, at least one item comes out.
+  /// Fills `plan`. Where anything runs or waits, and the pool holds the longest sequence, at least one item
+  /// comes out.
   void plan(const SchedulerInput& input, StepPlan& plan) const;
 
  private:

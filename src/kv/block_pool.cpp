@@ -36,8 +36,8 @@ bool BlockPool::drop_reference(BlockId block) {
 }
 
 BlockPoolFigures BlockPool::figures() const {
-  BlockPoolFigures figures{.total_blocks = total_blocks(), .free_blocks = free_blocks(),
-                           .touched_blocks = touched_blocks_};
+  BlockPoolFigures figures{
+      .total_blocks = total_blocks(), .free_blocks = free_blocks(), .touched_blocks = touched_blocks_};
   int64_t run = 0;
   for (int32_t count : references_) {
     if (count > 0) {

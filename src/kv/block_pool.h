@@ -1,4 +1,4 @@
-// Fixed pages of the KV cache by number: reference counts and a free list. Knows nothing of tokens or of who asks.
+// Fixed pages of the KV cache by number: reference counts and a free list. Knows nothing of tokens.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace quintet {
 using BlockId = uint32_t;
 inline constexpr BlockId kNoBlock = 0xFFFFFFFFu;
 
-/// How the free pages lie: long runs are what a device can hand back, or give to another page class, in one piece.
+/// How the free pages lie: long runs are what a device can hand back in one piece.
 struct BlockPoolFigures {
   int64_t total_blocks = 0;
   int64_t free_blocks = 0;
-  int64_t touched_blocks = 0;       ///< handed out at least once: memory that really exists
-  int64_t free_runs = 0;            ///< maximal runs of neighbouring free blocks
+  int64_t touched_blocks = 0;  ///< handed out at least once: memory that really exists
+  int64_t free_runs = 0;       ///< maximal runs of neighbouring free blocks
   int64_t longest_free_run_blocks = 0;
 };
 
@@ -25,8 +25,8 @@ class BlockPool {
  public:
   explicit BlockPool(int64_t blocks);
 
-  /// A free block with one reference, or kNoBlock. Blocks that were used before come first, so that a lazily backed
-  /// pool touches no more memory than it needs.
+  /// A free block with one reference, or kNoBlock. Blocks that were used before come first, so that a lazily
+  /// backed pool touches no more memory than it needs.
   BlockId take();
   void add_reference(BlockId block);
   /// True where that was the last reference: the block is free again.

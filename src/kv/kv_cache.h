@@ -12,9 +12,9 @@
 
 namespace quintet {
 
-/// One pool, its prefix index and its residency. A block is free, held (by one or many), or idle: published, held by
-/// nobody, and given up when room is needed. Allocates nothing after construction but one string a new salt.
-/// One thread at a time.
+/// One pool, its prefix index and its residency. A block is free, held (by one or many), or idle: published,
+/// held by nobody, and given up when room is needed. Allocates nothing after construction but one string a
+/// new salt. One thread at a time.
 class KvCache {
  public:
   KvCache(const KvTier& device, uint64_t numerics_id);
@@ -24,7 +24,8 @@ class KvCache {
   /// Blocks that allocate() can still give: free and idle ones.
   int64_t available_blocks() const { return pool_.free_blocks() + index_.idle_blocks(); }
 
-  /// A block to write, held once; kNoBlock where nothing is available. Evicts the block that was idle longest.
+  /// A block to write, held once; kNoBlock where nothing is available. Evicts the block that was idle
+  /// longest.
   BlockId allocate();
   /// Holds blocks that find() gave, before anything else is allocated.
   void hold(std::span<const BlockId> blocks);
@@ -35,8 +36,9 @@ class KvCache {
   /// Of `blocks` that find() gave, those that are available now and would not be once held.
   int64_t idle_among(std::span<const BlockId> blocks) const;
 
-  /// Publishes a full block that the caller alone holds (PrefixIndex::publish). Where the same prefix is known already,
-  /// the caller's hold moves to the known block and its own is free: the two hold the same bits.
+  /// Publishes a full block that the caller alone holds (PrefixIndex::publish). Where the same prefix is
+  /// known already, the caller's hold moves to the known block and its own is free: the two hold the same
+  /// bits.
   BlockId publish(SpaceId space, BlockId parent, std::span<const TokenId> tokens, BlockId block);
 
   PrefixIndex& index() { return index_; }
@@ -49,7 +51,7 @@ class KvCache {
   void release_one(BlockId block);
 
   int32_t block_tokens_;
-  BlockPool pool_;       ///< the index holds one reference to each published block
+  BlockPool pool_;  ///< the index holds one reference to each published block
   PrefixIndex index_;
   Residency residency_;
 };

@@ -9,7 +9,8 @@
 namespace quintet {
 namespace {
 
-/// One step of a 64-bit hash: xor, multiply by an odd constant (2^64 / golden ratio), fold the high bits down.
+/// One step of a 64-bit hash: xor, multiply by an odd constant (2^64 / golden ratio), fold the high bits
+/// down.
 uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
   return hash ^ (hash >> 29);
@@ -60,7 +61,8 @@ std::span<const TokenId> PrefixIndex::tokens_of(BlockId block) const {
           static_cast<size_t>(block_tokens_)};
 }
 
-BlockId PrefixIndex::lookup(SpaceId space, BlockId parent, uint64_t key, std::span<const TokenId> tokens) const {
+BlockId PrefixIndex::lookup(SpaceId space, BlockId parent, uint64_t key,
+                            std::span<const TokenId> tokens) const {
   for (size_t slot = slot_of(key); table_[slot] != kNoBlock; slot = (slot + 1) & (table_.size() - 1)) {
     const BlockId block = table_[slot];
     const Entry& entry = entries_[block];
@@ -87,8 +89,8 @@ void PrefixIndex::find(SpaceId space, std::span<const TokenId> tokens, std::vect
 }
 
 BlockId PrefixIndex::publish(SpaceId space, BlockId parent, std::span<const TokenId> tokens, BlockId block) {
-  QUINTET_CHECK(tokens.size() == static_cast<size_t>(block_tokens_), "{} tokens in a block of {}", tokens.size(),
-                block_tokens_);
+  QUINTET_CHECK(tokens.size() == static_cast<size_t>(block_tokens_), "{} tokens in a block of {}",
+                tokens.size(), block_tokens_);
   QUINTET_CHECK(!entries_[block].published, "block {} is published already", block);
   QUINTET_CHECK(parent == kNoBlock || (entries_[parent].published && entries_[parent].space == space),
                 "the parent {} of block {} is not published in its space", parent, block);

@@ -1,8 +1,9 @@
-// Which blocks hold the keys and values of which token prefixes: full blocks, found again by what lies in them.
+// Which blocks hold the keys and values of which token prefixes: full blocks, found again by their tokens.
 //
-// A block is keyed by a hash chained over numerics id, salt and all tokens up to its end, and compared token by token and
-// parent by parent, so that a collision can never hand out somebody else's keys and values. The entry of a block lives
-// at the block's own number: nothing is allocated after construction but one string a salt.
+// A block is keyed by a hash chained over numerics id, salt and all tokens up to its end, and compared token
+// by token and parent by parent, so that a collision can never hand out somebody else's keys and values. The
+// entry of a block lives at the block's own number: nothing is allocated after construction but one string a
+// salt.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@
 
 namespace quintet {
 
-/// Prefixes of one salt; valid from open_space() to close_space(), and longer while blocks of it are published.
+/// Prefixes of one salt; valid from open_space() to close_space(), and longer while blocks of it are
+/// published.
 using SpaceId = uint32_t;
 
 class PrefixIndex {
@@ -27,19 +29,19 @@ class PrefixIndex {
   SpaceId open_space(std::string_view salt);
   void close_space(SpaceId space);
 
-  /// The published blocks that hold the longest prefix of `tokens` in whole blocks, at most blocks.capacity() of them.
-  /// Replaces the contents of `blocks`.
+  /// The published blocks that hold the longest prefix of `tokens` in whole blocks, at most blocks.capacity()
+  /// of them. Replaces the contents of `blocks`.
   void find(SpaceId space, std::span<const TokenId> tokens, std::vector<BlockId>& blocks) const;
 
-  /// Publishes `block`, whose `tokens` [block_tokens] follow the published block `parent` (kNoBlock: the beginning).
-  /// Gives the block that stands for this prefix from now on: `block`, or one that was published before and holds the
-  /// same.
+  /// Publishes `block`, whose `tokens` [block_tokens] follow the published block `parent` (kNoBlock: the
+  /// beginning). Gives the block that stands for this prefix from now on: `block`, or one that was published
+  /// before and holds the same.
   BlockId publish(SpaceId space, BlockId parent, std::span<const TokenId> tokens, BlockId block);
 
   bool published(BlockId block) const { return entries_[block].published; }
 
-  /// A published block that nobody uses waits in order of its last use, until it is used again or evicted. Users let
-  /// go of a chain from its end, so that the oldest block never has a published child.
+  /// A published block that nobody uses waits in order of its last use, until it is used again or evicted.
+  /// Users let go of a chain from its end, so that the oldest block never has a published child.
   void set_idle(BlockId block);
   void set_used(BlockId block);
   int64_t idle_blocks() const { return idle_blocks_; }
@@ -75,10 +77,10 @@ class PrefixIndex {
 
   int32_t block_tokens_;
   uint64_t numerics_id_;
-  std::vector<Entry> entries_;    ///< by block
-  std::vector<TokenId> tokens_;   ///< [blocks, block_tokens]
-  std::vector<BlockId> table_;    ///< open addressing by key, linear probing, at most half full
-  std::vector<Space> spaces_;     ///< holders 0: free to be reused
+  std::vector<Entry> entries_;   ///< by block
+  std::vector<TokenId> tokens_;  ///< [blocks, block_tokens]
+  std::vector<BlockId> table_;   ///< open addressing by key, linear probing, at most half full
+  std::vector<Space> spaces_;    ///< holders 0: free to be reused
   BlockId oldest_ = kNoBlock, newest_ = kNoBlock;
   int64_t idle_blocks_ = 0;
   uint64_t version_ = 0;

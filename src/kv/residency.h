@@ -16,8 +16,9 @@ struct KvTier {
   int64_t pages = 0;
 };
 
-/// Today there is one tier, the device's own memory in the backend's full-precision page class, and every block stays on
-/// the page of its own number. A further tier adds a row here, and moves blocks as whole pages.
+/// Today there is one tier, the device's own memory in the backend's full-precision page class, and every
+/// block stays on the page of its own number. A further tier adds a row here, and moves blocks as whole
+/// pages.
 class Residency {
  public:
   explicit Residency(const KvTier& device);

@@ -21,9 +21,9 @@ int64_t blocks_of(int64_t tokens, const PageClass& page) { return (tokens + page
 }  // namespace
 
 std::string MemoryPlan::sum() const {
-  return fmt::format("weights {} + workspace {} + KV cache {} ({} tokens of {}) = {}", format_bytes(weights_bytes),
-                     format_bytes(workspace_bytes), format_bytes(kv_bytes), kv_blocks * block_tokens,
-                     format_bytes(static_cast<uint64_t>(token_bytes)),
+  return fmt::format("weights {} + workspace {} + KV cache {} ({} tokens of {}) = {}",
+                     format_bytes(weights_bytes), format_bytes(workspace_bytes), format_bytes(kv_bytes),
+                     kv_blocks * block_tokens, format_bytes(static_cast<uint64_t>(token_bytes)),
                      format_bytes(weights_bytes + workspace_bytes + kv_bytes));
 }
 
@@ -33,15 +33,18 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& question) {
   const int32_t longest = config.context > 0 ? config.context : kUsualTokens;
   // A sequence is a prompt token and an answer token at least.
   if (question.context != 0 && (question.context < 2 || question.context > longest))
-    return bad_input(fmt::format("context: found {} tokens, allowed are 2 to {} (what the model was made for)",
-                                 question.context, longest));
+    return bad_input(
+        fmt::format("context: found {} tokens, allowed are 2 to {} (what the model was made for)",
+                    question.context, longest));
   if (question.kv_tokens < 0 || question.kv_tokens > kMaxKvTokens ||
       (question.kv_tokens > 0 && question.kv_tokens < std::max(2, question.context)))
     return bad_input(fmt::format("kv_tokens: found {}, allowed are {} to {}", question.kv_tokens,
                                  std::max(2, question.context), kMaxKvTokens));
 
-  MemoryPlan plan{.weights_bytes = question.weights_bytes, .free_bytes = question.free_bytes,
-                  .block_tokens = page.tokens, .token_bytes = static_cast<double>(page.bytes) / page.tokens};
+  MemoryPlan plan{.weights_bytes = question.weights_bytes,
+                  .free_bytes = question.free_bytes,
+                  .block_tokens = page.tokens,
+                  .token_bytes = static_cast<double>(page.bytes) / page.tokens};
   plan.context = question.context > 0 ? question.context : longest;
   if (question.kv_tokens > 0) {
     plan.kv_blocks = blocks_of(question.kv_tokens, page);
@@ -70,9 +73,10 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& question) {
   if (room_blocks < blocks_of(least_tokens, page)) {
     plan.kv_blocks = blocks_of(least_tokens, page);
     plan.kv_bytes = static_cast<uint64_t>(plan.kv_blocks) * static_cast<uint64_t>(page.bytes);
-    return no_room(fmt::format("the model does not fit: {}; free are {}{}, of which {} stay spare", plan.sum(),
-                               format_bytes(question.free_bytes),
-                               question.weights_are_loaded ? " beside the weights" : "", format_bytes(spare_bytes)));
+    return no_room(fmt::format("the model does not fit: {}; free are {}{}, of which {} stay spare",
+                               plan.sum(), format_bytes(question.free_bytes),
+                               question.weights_are_loaded ? " beside the weights" : "",
+                               format_bytes(spare_bytes)));
   }
   if (plan.kv_blocks > room_blocks) {
     plan.kv_blocks = room_blocks;

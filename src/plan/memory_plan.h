@@ -15,13 +15,13 @@ namespace quintet {
 struct MemoryQuestion {
   const ModelConfig& config;
   DType activation = DType::f32;
-  PageClass page;                    ///< the backend's, for this model
+  PageClass page;  ///< the backend's, for this model
   uint64_t weights_bytes = 0;
-  bool weights_are_loaded = true;    ///< free_bytes is what is left beside them
-  uint64_t free_bytes = 0;           ///< 0: not known, taken for enough
-  int32_t context = 0;               ///< 0: the model's, or less where memory is short
+  bool weights_are_loaded = true;  ///< free_bytes is what is left beside them
+  uint64_t free_bytes = 0;         ///< 0: not known, taken for enough
+  int32_t context = 0;             ///< 0: the model's, or less where memory is short
   int32_t sequences = 1;
-  int64_t kv_tokens = 0;             ///< 0: `sequences` of 4096 tokens or one full context, as memory allows
+  int64_t kv_tokens = 0;  ///< 0: `sequences` of 4096 tokens or one full context, as memory allows
   int32_t step_tokens = 512;
 };
 
@@ -30,11 +30,11 @@ struct MemoryPlan {
   uint64_t weights_bytes = 0;
   uint64_t workspace_bytes = 0;
   uint64_t kv_bytes = 0;
-  uint64_t free_bytes = 0;    ///< as asked
+  uint64_t free_bytes = 0;  ///< as asked
   int64_t kv_blocks = 0;
   int32_t context = 0;
   int32_t block_tokens = 0;
-  double token_bytes = 0;     ///< of keys and values
+  double token_bytes = 0;  ///< of keys and values
   WorkspaceLimits workspace_limits;
 
   /// "weights 93.8 MiB + workspace 12.1 MiB + KV cache 720.0 MiB (65536 tokens of 11.2 KiB) = 825.9 MiB"

@@ -17,7 +17,8 @@ struct Range {
 }  // namespace
 
 Status check_sampling(const SampleParams& params) {
-  // The penalties' and the temperature's limits are OpenAI's where it has any, wider where other engines allow more.
+  // The penalties' and the temperature's limits are OpenAI's where it has any, wider where other engines
+  // allow more.
   const Range ranges[] = {
       {"temperature", params.temperature, 0, 100},
       {"top_k", static_cast<double>(params.top_k), 0, 1 << 30},
@@ -30,8 +31,8 @@ Status check_sampling(const SampleParams& params) {
   // Written so that NaN fails too. float limits: 0.01f as a double lies a little below 0.01.
   for (const Range& range : ranges)
     if (!(range.value >= static_cast<float>(range.min) && range.value <= range.max))
-      return bad_input(fmt::format("{}: found {:g}, allowed are {:g} to {:g}", range.name, range.value, range.min,
-                                   range.max));
+      return bad_input(fmt::format("{}: found {:g}, allowed are {:g} to {:g}", range.name, range.value,
+                                   range.min, range.max));
   if (!(params.top_p > 0 && params.top_p <= 1))
     return bad_input(fmt::format("top_p: found {:g}, allowed are numbers above 0 up to 1", params.top_p));
   return {};
@@ -39,10 +40,12 @@ Status check_sampling(const SampleParams& params) {
 
 Status check_stop_strings(const std::vector<std::string>& stops) {
   if (stops.size() > kMaxStopStrings)
-    return bad_input(fmt::format("stop: found {} strings, allowed are at most {}", stops.size(), kMaxStopStrings));
+    return bad_input(
+        fmt::format("stop: found {} strings, allowed are at most {}", stops.size(), kMaxStopStrings));
   for (const std::string& stop : stops)
     if (stop.empty() || stop.size() > kMaxStopBytes)
-      return bad_input(fmt::format("stop: found a string of {} bytes, allowed are 1 to {}", stop.size(), kMaxStopBytes));
+      return bad_input(
+          fmt::format("stop: found a string of {} bytes, allowed are 1 to {}", stop.size(), kMaxStopBytes));
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Stop strings over text that comes in pieces: holds back what may become one, and never lets a part of one out.
+// Stop strings over text that comes in pieces: holds back what may become one, lets no part of one out.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace quintet {
 
-/// The first stop string to be complete ends the text; of several that end at the same byte, the one that begins first.
-/// The result does not depend on how the text is cut into pieces. Time linear in the text for each stop string
-/// (Knuth, Morris, Pratt 1977).
+/// The first stop string to be complete ends the text; of several that end at the same byte, the one that
+/// begins first. The result does not depend on how the text is cut into pieces. Time linear in the text for
+/// each stop string (Knuth, Morris, Pratt 1977).
 class StopMatcher {
  public:
   /// None of `stops` is empty (check_stop_strings); no stops at all is fine.

@@ -48,15 +48,17 @@ class QuietExecutor : public Executor {
 TEST(Allocation, StepsAllocateNothing) {
   QuietExecutor executor;
   // Room for five of eight sequences: chunks, decodes, prefix hits, evictions and preemptions all happen.
-  auto loop = Loop::make(executor, {.limits = {.context = 200, .sequences = 8, .waiting = 8, .kv_tokens = 1000},
-                                    .step_tokens = 32,
-                                    .kv = {.page = {.tokens = 4, .bytes = 256}, .pages = 250},
-                                    .clock_us = now_us})
-                  .value();
+  auto loop =
+      Loop::make(executor, {.limits = {.context = 200, .sequences = 8, .waiting = 8, .kv_tokens = 1000},
+                            .step_tokens = 32,
+                            .kv = {.page = {.tokens = 4, .bytes = 256}, .pages = 250},
+                            .clock_us = now_us})
+          .value();
   std::vector<TokenEvent> events;
   events.reserve(10000);
   for (RequestId id = 0; id < 8; ++id) {
-    Request request{.id = id, .prompt = std::vector<TokenId>(60, static_cast<TokenId>(id / 2)), .max_new_tokens = 130};
+    Request request{
+        .id = id, .prompt = std::vector<TokenId>(60, static_cast<TokenId>(id / 2)), .max_new_tokens = 130};
     request.sampling.repeat_penalty = 1.1f;
     request.bias = {{.token = 1, .value = 2}};
     loop->submit(std::move(request), events);
@@ -67,7 +69,8 @@ TEST(Allocation, StepsAllocateNothing) {
   EXPECT_EQ(allocations, 0);
   EXPECT_GT(loop->preemptions(), 0u);
   EXPECT_GT(events.size(), 400u);
-  EXPECT_EQ(loop->stats().running + loop->stats().waiting, 8);  // requests that end free memory, they do not allocate
+  EXPECT_EQ(loop->stats().running + loop->stats().waiting,
+            8);  // requests that end free memory, they do not allocate
 }
 
 }  // namespace

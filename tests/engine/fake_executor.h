@@ -1,4 +1,4 @@
-// A model that is a hash: its "keys and values" are the tokens themselves, and everything a step says is checked.
+// A model that is a hash: its "keys and values" are the tokens, and everything a step says is checked.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,9 +23,12 @@ struct FakeModel {
   int32_t vocabulary = 50;
   uint32_t nan_one_in = 0;  ///< so often the logits are not finite; 0: never
 
-  uint64_t next(uint64_t context_hash, TokenId token) const { return fake_mix(context_hash, static_cast<uint64_t>(token) + 1); }
+  uint64_t next(uint64_t context_hash, TokenId token) const {
+    return fake_mix(context_hash, static_cast<uint64_t>(token) + 1);
+  }
 
-  /// What a row of logits becomes; as in a real model a function of the context, the parameters and nothing else.
+  /// What a row of logits becomes; as in a real model a function of the context, the parameters and nothing
+  /// else.
   Sampled sample(uint64_t context_hash, const SampleParams& params, std::span<const TokenId> history,
                  std::span<const TokenId> bias_token, std::span<const float> bias_value) const {
     if (nan_one_in > 0 && context_hash % nan_one_in == 0) return {.status = kSampleNotFinite};
@@ -36,14 +39,16 @@ struct FakeModel {
     }
     for (TokenId token : history) hash = fake_mix(hash, static_cast<uint64_t>(token) + 7);
     for (size_t i = 0; i < bias_token.size(); ++i)
-      hash = fake_mix(fake_mix(hash, static_cast<uint64_t>(bias_token[i])), std::bit_cast<uint32_t>(bias_value[i]));
+      hash = fake_mix(fake_mix(hash, static_cast<uint64_t>(bias_token[i])),
+                      std::bit_cast<uint32_t>(bias_value[i]));
     return {.token = static_cast<TokenId>(hash % static_cast<uint64_t>(vocabulary)),
             .logprob = -static_cast<float>(hash % 1000)};
   }
 };
 
-/// Runs steps on a FakeModel. Fails the test on: a slot that is not the one of its position's block, a write to a page
-/// that somebody else can see, a context that does not lie in the cache as it should, rows out of order.
+/// Runs steps on a FakeModel. Fails the test on: a slot that is not the one of its position's block, a write
+/// to a page that somebody else can see, a context that does not lie in the cache as it should, rows out of
+/// order.
 class FakeExecutor : public Executor {
  public:
   FakeExecutor(const FakeModel& model, const KvTier& kv)
@@ -81,7 +86,8 @@ class FakeExecutor : public Executor {
     std::ranges::copy(sampled_, sampled.begin());
     for (size_t i = 0; i < sampled.size(); ++i)
       for (int32_t k = 0; k < kAlternatives; ++k)
-        alternatives[i * kAlternatives + static_cast<size_t>(k)] = {.token = sampled[i].token + k, .logprob = -static_cast<float>(k)};
+        alternatives[i * kAlternatives + static_cast<size_t>(k)] = {.token = sampled[i].token + k,
+                                                                    .logprob = -static_cast<float>(k)};
     return {};
   }
 
@@ -109,8 +115,9 @@ class FakeExecutor : public Executor {
       return at >= begin && at + count * static_cast<int64_t>(sizeof(*first)) <= end;
     };
     const StepView& step = inputs.view;
-    EXPECT_TRUE(within(step.token, step.rows) && within(step.pos, step.rows) && within(step.kv_slot, step.rows) &&
-                within(step.row_begin, step.seqs + 1) && within(step.sample, step.logit_rows) &&
+    EXPECT_TRUE(within(step.token, step.rows) && within(step.pos, step.rows) &&
+                within(step.kv_slot, step.rows) && within(step.row_begin, step.seqs + 1) &&
+                within(step.sample, step.logit_rows) &&
                 within(step.block_refs, int64_t{step.seqs} * step.max_blocks));
   }
 
@@ -180,7 +187,8 @@ inline Expected expected_answer(const FakeModel& model, const Request& request, 
   for (TokenId token : tokens) hash = model.next(hash, token);
   std::vector<TokenId> bias_token;
   std::vector<float> bias_value;
-  for (const LogitBias& bias : request.bias) bias_token.push_back(bias.token), bias_value.push_back(bias.value);
+  for (const LogitBias& bias : request.bias)
+    bias_token.push_back(bias.token), bias_value.push_back(bias.value);
   while (true) {
     SampleParams params = request.sampling;
     params.seed = request.seed;
@@ -199,9 +207,10 @@ inline Expected expected_answer(const FakeModel& model, const Request& request, 
     hash = model.next(hash, sampled.token);
     expected.tokens.push_back(sampled.token);
     expected.logprobs.push_back(sampled.logprob);
-    const bool enough = request.max_new_tokens > 0 &&
-                        expected.tokens.size() >= static_cast<size_t>(request.max_new_tokens);
-    if (enough || tokens.size() >= static_cast<size_t>(context)) return expected.finish = FinishReason::length, expected;
+    const bool enough =
+        request.max_new_tokens > 0 && expected.tokens.size() >= static_cast<size_t>(request.max_new_tokens);
+    if (enough || tokens.size() >= static_cast<size_t>(context))
+      return expected.finish = FinishReason::length, expected;
   }
 }
 

@@ -1,5 +1,4 @@
-// Thousands of random schedules over a fake model and a fake clock: whatever arrives, leaves or runs out of room, every
-// request gets exactly the tokens it would get alone, once, in order, and no block is lost.
+// Random schedules over a fake model and a fake clock: every request gets its own tokens, no block is lost.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,13 +17,17 @@ struct World {
   int64_t now_us = 1;
 
   explicit World(std::mt19937& random) {
-    const auto pick = [&](int32_t from, int32_t to) { return from + static_cast<int32_t>(random() % static_cast<uint32_t>(to - from + 1)); };
+    const auto pick = [&](int32_t from, int32_t to) {
+      return from + static_cast<int32_t>(random() % static_cast<uint32_t>(to - from + 1));
+    };
     model.nan_one_in = random() % 4 == 0 ? 150 : 0;
     const int32_t block_tokens = pick(1, 6);
     const int32_t context = pick(8, 60);
     // From a pool that holds one sequence at most to one that holds all.
     const int32_t pages = (context + block_tokens - 1) / block_tokens * pick(1, 5) + pick(0, 3);
-    options = {.limits = {.context = context, .sequences = pick(1, 7), .waiting = 64,
+    options = {.limits = {.context = context,
+                          .sequences = pick(1, 7),
+                          .waiting = 64,
                           .kv_tokens = int64_t{pages} * block_tokens},
                .step_tokens = pick(0, 3) == 0 ? pick(1, 3) : pick(4, 40),
                .kv = {.page = {.tokens = block_tokens, .bytes = 256}, .pages = pages},
@@ -42,7 +45,8 @@ Request random_request(std::mt19937& random, RequestId id, const World& world) {
   const int32_t length = 1 + static_cast<int32_t>(random() % static_cast<uint32_t>(context - 1));
   const int32_t common = static_cast<int32_t>(random() % static_cast<uint32_t>(context));
   for (int32_t i = 0; i < length; ++i)
-    request.prompt.push_back(i < common ? static_cast<TokenId>((family + static_cast<uint32_t>(i)) % 5) : static_cast<TokenId>(random() % 4));
+    request.prompt.push_back(i < common ? static_cast<TokenId>((family + static_cast<uint32_t>(i)) % 5)
+                                        : static_cast<TokenId>(random() % 4));
   request.max_new_tokens = random() % 3 ? 1 + static_cast<int32_t>(random() % 20) : 0;
   request.cls = random() % 3 ? RequestClass::interactive : RequestClass::batch;
   request.salt = random() % 4 ? "" : "other";
@@ -50,7 +54,8 @@ Request random_request(std::mt19937& random, RequestId id, const World& world) {
   if (random() % 4 == 0) request.sampling.frequency_penalty = 0.5f;
   request.penalty_window = static_cast<int32_t>(random() % 12) - 1;
   if (random() % 5 == 0) request.sampling.logprobs = 1 + static_cast<int32_t>(random() % 5);
-  if (random() % 3 == 0) request.stop_ids = {static_cast<TokenId>(random() % 50), static_cast<TokenId>(random() % 50)};
+  if (random() % 3 == 0)
+    request.stop_ids = {static_cast<TokenId>(random() % 50), static_cast<TokenId>(random() % 50)};
   request.ignore_eos = random() % 8 == 0;
   if (random() % 5 == 0) request.bias = {{.token = 3, .value = static_cast<float>(random() % 9)}};
   return request;
@@ -67,7 +72,8 @@ struct Watched {
 
 class Schedule {
  public:
-  explicit Schedule(uint32_t seed) : random_(seed), world_(random_), executor_(world_.model, world_.options.kv) {
+  explicit Schedule(uint32_t seed)
+      : random_(seed), world_(random_), executor_(world_.model, world_.options.kv) {
     auto loop = Loop::make(executor_, world_.options);
     loop_ = std::move(loop).value();
     executor_.watch(loop_.get());
@@ -117,7 +123,8 @@ class Schedule {
     for (const auto& [id, watched] : watched_) ASSERT_TRUE(watched.finished) << id;
     ASSERT_EQ(loop_->stats().kv_blocks_free, loop_->stats().kv_blocks_total) << "blocks were lost";
     // What is idle can all be given up: no block is held by the index and a ghost.
-    ASSERT_EQ(loop_->cache().pool().free_blocks() + loop_->cache().index().idle_blocks(), world_.options.kv.pages);
+    ASSERT_EQ(loop_->cache().pool().free_blocks() + loop_->cache().index().idle_blocks(),
+              world_.options.kv.pages);
   }
 
   uint64_t preemptions() const { return loop_->preemptions(); }

@@ -1,4 +1,4 @@
-// The loop's promises one by one: streams that never pause, nobody who starves, times, counts and prefix hits.
+// The loop's promises one by one: streams that never pause, nobody who starves, times and prefix hits.
 #include "engine/loop.h"
 
 #include <gtest/gtest.h>
@@ -119,13 +119,14 @@ TEST_F(LoopTest, AnInteractiveRequestTakesABatchPlaceAndTheBatchGoesOnWithoutALo
 TEST_F(LoopTest, UsageTellsTimesAndCounts) {
   options.limits.sequences = 1;
   start();
-  submit(request(1, 30, 4));    // steps of 16 and 14 rows, then three of one row
+  submit(request(1, 30, 4));  // steps of 16 and 14 rows, then three of one row
   submit(request(2, 5, 1));
   const TokenEvent first = run_to_end(1);
   EXPECT_EQ(first.usage.prompt_tokens, 30);
   EXPECT_EQ(first.usage.completion_tokens, 4);
   EXPECT_EQ(first.usage.queue_us, 10);
-  EXPECT_EQ(first.usage.prefill_us, 10);  // from the first step's begin to the second's end, on a clock that stands within a step
+  EXPECT_EQ(first.usage.prefill_us,
+            10);  // from the first step's begin to the second's end, on a clock that stands within a step
   EXPECT_EQ(first.usage.decode_us, 30);
   const TokenEvent second = run_to_end(2);
   EXPECT_EQ(second.usage.queue_us, 60);
@@ -144,7 +145,8 @@ TEST_F(LoopTest, FindsPrefixesOfItsSaltAndOnlyOfThat) {
   EXPECT_EQ(run_to_end(1).usage.cached_tokens, 0);
   one.id = 2;
   submit(one);
-  EXPECT_EQ(run_to_end(2).usage.cached_tokens, 32);  // the block with the last token is computed for its logits
+  EXPECT_EQ(run_to_end(2).usage.cached_tokens,
+            32);  // the block with the last token is computed for its logits
   one.id = 3;
   one.prompt.push_back(7);
   submit(one);

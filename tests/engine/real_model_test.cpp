@@ -32,7 +32,8 @@ class RealModelTest : public ::testing::Test {
  protected:
   /// Skips the test where the file is absent.
   void load(const std::string& file, const char* command) {
-    if (!std::filesystem::exists(path_of(file))) GTEST_SKIP() << path_of(file) << " is absent: run `" << command << "`";
+    if (!std::filesystem::exists(path_of(file)))
+      GTEST_SKIP() << path_of(file) << " is absent: run `" << command << "`";
     backend = make_cpu_backend({});
     auto loaded = load_model(path_of(file), *backend, {});
     ASSERT_TRUE(loaded) << loaded.error().message;
@@ -41,8 +42,11 @@ class RealModelTest : public ::testing::Test {
   void SetUp() override { load("SmolLM2-135M-Instruct.Q4_1.gguf", "make models"); }
 
   Request request(RequestId id, const std::string& text, float temperature, int32_t max_new_tokens) {
-    Request request{.id = id, .prompt = model->tokenizer->encode(text, {}), .seed = 1234 + id,
-                    .max_new_tokens = max_new_tokens, .stop_ids = model->stop_ids};
+    Request request{.id = id,
+                    .prompt = model->tokenizer->encode(text, {}),
+                    .seed = 1234 + id,
+                    .max_new_tokens = max_new_tokens,
+                    .stop_ids = model->stop_ids};
     request.sampling.temperature = temperature;
     request.sampling.top_p = temperature > 0 ? 0.95f : 1;
     request.sampling.repeat_penalty = 1.05f;
@@ -54,11 +58,16 @@ class RealModelTest : public ::testing::Test {
     const ModelConfig& config = model->config;
     const PageClass page = backend->page_class(config.layers, config.kv_heads, config.head_dim, 16);
     const int32_t context = std::min(room.pages * page.tokens, 1024);
-    const WorkspaceLimits limits{.rows = room.step_tokens + room.sequences, .seqs = room.sequences,
-                                 .logit_rows = room.sequences, .context = context};
-    auto executor = ModelExecutor::make(*backend, *model, {.limits = limits, .page = page, .pages = room.pages});
+    const WorkspaceLimits limits{.rows = room.step_tokens + room.sequences,
+                                 .seqs = room.sequences,
+                                 .logit_rows = room.sequences,
+                                 .context = context};
+    auto executor =
+        ModelExecutor::make(*backend, *model, {.limits = limits, .page = page, .pages = room.pages});
     EXPECT_TRUE(executor);
-    auto loop = Loop::make(*executor, {.limits = {.context = context, .sequences = room.sequences, .waiting = 16,
+    auto loop = Loop::make(*executor, {.limits = {.context = context,
+                                                  .sequences = room.sequences,
+                                                  .waiting = 16,
                                                   .kv_tokens = int64_t{room.pages} * page.tokens},
                                        .step_tokens = room.step_tokens,
                                        .kv = {.page = page, .pages = room.pages},
@@ -95,10 +104,15 @@ class RealModelTest : public ::testing::Test {
   /// A prompt longer than several blocks, a short one, and company for them.
   std::vector<Request> requests(float temperature) {
     std::string story = "The old lighthouse keeper wrote in his log every night.";
-    for (int i = 0; i < 3; ++i) story += " The wind came from the north, the sea was high, and no ship was seen.";
-    const std::vector<std::string> texts = {story + " On the last night he wrote:", "The capital of France is",
-                                            "def fibonacci(n):\n", "Once upon a time", "1, 2, 3, 5, 8, 13,",
-                                            "Water boils at", story};
+    for (int i = 0; i < 3; ++i)
+      story += " The wind came from the north, the sea was high, and no ship was seen.";
+    const std::vector<std::string> texts = {story + " On the last night he wrote:",
+                                            "The capital of France is",
+                                            "def fibonacci(n):\n",
+                                            "Once upon a time",
+                                            "1, 2, 3, 5, 8, 13,",
+                                            "Water boils at",
+                                            story};
     std::vector<Request> all;
     for (size_t i = 0; i < texts.size(); ++i)
       all.push_back(request(i + 1, texts[i], temperature, texts[i].size() > 100 ? 16 : 36));
@@ -209,7 +223,8 @@ TEST_P(OtherModels, TokensDoNotDependOnChunksCompanyOrHits) {
 // Gemma looks back 512 tokens in most of its layers: the prompt is longer than that.
 INSTANTIATE_TEST_SUITE_P(RealModel, OtherModels,
                          ::testing::Values(OtherModel{"gemma-3-270m.Q4_K_M.gguf", "make models", 560},
-                                           OtherModel{"qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf", "make models-all", 60}));
+                                           OtherModel{"qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf",
+                                                      "make models-all", 60}));
 
 TEST_F(RealModelTest, PromptLogitsAreThoseOfTheEngineHoweverTheyAreCut) {
   const std::vector<TokenId> tokens = model->tokenizer->encode("The capital of France is the city of", {});
@@ -217,11 +232,12 @@ TEST_F(RealModelTest, PromptLogitsAreThoseOfTheEngineHoweverTheyAreCut) {
   for (int32_t chunk : {1, 3, 512}) {
     std::vector<float>& all = by_chunk.emplace_back();
     int32_t next = 0;
-    ASSERT_TRUE(prompt_logits(*backend, *model, tokens, chunk, [&](int32_t first, int32_t rows, const float* logits) {
-      EXPECT_EQ(first, next);
-      next += rows;
-      all.insert(all.end(), logits, logits + int64_t{rows} * model->config.vocabulary);
-    }));
+    ASSERT_TRUE(
+        prompt_logits(*backend, *model, tokens, chunk, [&](int32_t first, int32_t rows, const float* logits) {
+          EXPECT_EQ(first, next);
+          next += rows;
+          all.insert(all.end(), logits, logits + int64_t{rows} * model->config.vocabulary);
+        }));
     EXPECT_EQ(next, static_cast<int32_t>(tokens.size()));
   }
   EXPECT_EQ(by_chunk[0], by_chunk[2]);

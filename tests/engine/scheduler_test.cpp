@@ -14,19 +14,25 @@ class SchedulerTest : public ::testing::Test {
  protected:
   void run(int32_t known, int32_t computed, RequestClass cls = RequestClass::interactive) {
     const int64_t held = (computed + kBlockTokens - 1) / kBlockTokens;
-    running.push_back({.cls = cls, .known_tokens = known, .computed_tokens = computed, .priority_us = priority_us++,
-                       .held_blocks = held, .releasable_blocks = held});
+    running.push_back({.cls = cls,
+                       .known_tokens = known,
+                       .computed_tokens = computed,
+                       .priority_us = priority_us++,
+                       .held_blocks = held,
+                       .releasable_blocks = held});
   }
   void wait(int32_t known, RequestClass cls = RequestClass::interactive) {
     waiting.push_back({.cls = cls, .known_tokens = known, .priority_us = priority_us++});
   }
   const StepPlan& plan(int64_t available_blocks) {
-    Scheduler(limits).plan({.running = running, .waiting = waiting, .available_blocks = available_blocks}, result);
+    Scheduler(limits).plan({.running = running, .waiting = waiting, .available_blocks = available_blocks},
+                           result);
     return result;
   }
 
   static constexpr int32_t kBlockTokens = 4;
-  SchedulerLimits limits{.sequences = 4, .step_tokens = 16, .block_tokens = kBlockTokens, .batch_patience_us = 1000};
+  SchedulerLimits limits{
+      .sequences = 4, .step_tokens = 16, .block_tokens = kBlockTokens, .batch_patience_us = 1000};
   std::vector<SequenceState> running, waiting;
   int64_t priority_us = 1;
   StepPlan result;
@@ -38,7 +44,8 @@ TEST_F(SchedulerTest, DecodesRunAlongsideAChunkOfALongPrompt) {
   run(11, 10);
   const StepPlan& step = plan(100);
   EXPECT_EQ(step.rows, 6);
-  EXPECT_THAT(step.items, ElementsAre(PlanItem{1, 9, 1, true}, PlanItem{2, 10, 1, true}, PlanItem{0, 20, 4, false}));
+  EXPECT_THAT(step.items,
+              ElementsAre(PlanItem{1, 9, 1, true}, PlanItem{2, 10, 1, true}, PlanItem{0, 20, 4, false}));
   running.resize(1);
   EXPECT_EQ(plan(100).rows, 16);
 }
@@ -60,8 +67,9 @@ TEST_F(SchedulerTest, AdmitsInOrderWhileThereAreRowsPlacesAndBlocks) {
   wait(40);
   wait(1);
   EXPECT_THAT(plan(100).admit, ElementsAre(0, 1, 2));  // no rows left for the last
-  EXPECT_THAT(result.items, ElementsAre(PlanItem{0, 0, 6, true}, PlanItem{1, 0, 6, true}, PlanItem{2, 0, 4, false}));
-  EXPECT_THAT(plan(12).admit, ElementsAre(0, 1));      // the third has no room, and nobody overtakes it
+  EXPECT_THAT(result.items,
+              ElementsAre(PlanItem{0, 0, 6, true}, PlanItem{1, 0, 6, true}, PlanItem{2, 0, 4, false}));
+  EXPECT_THAT(plan(12).admit, ElementsAre(0, 1));  // the third has no room, and nobody overtakes it
   limits.sequences = 1;
   EXPECT_THAT(plan(100).admit, ElementsAre(0));
 }
@@ -69,7 +77,8 @@ TEST_F(SchedulerTest, AdmitsInOrderWhileThereAreRowsPlacesAndBlocks) {
 TEST_F(SchedulerTest, ANewcomerLeavesEachStreamABlock) {
   run(5, 4);
   wait(8);
-  EXPECT_THAT(plan(4).admit, IsEmpty());   // 1 for the stream, 2 for the newcomer, and one more for each of them
+  EXPECT_THAT(plan(4).admit,
+              IsEmpty());  // 1 for the stream, 2 for the newcomer, and one more for each of them
   EXPECT_THAT(plan(5).admit, ElementsAre(0));
 }
 
@@ -128,7 +137,7 @@ TEST_F(SchedulerTest, FoundBlocksAreNotPaidForTwiceNorTakenForFree) {
   wait(12);
   waiting[0].computed_tokens = 8;
   waiting[0].idle_hit_blocks = 0;
-  EXPECT_THAT(plan(1).admit, ElementsAre(0));   // two blocks are held by others already
+  EXPECT_THAT(plan(1).admit, ElementsAre(0));  // two blocks are held by others already
   waiting[0].idle_hit_blocks = 2;
   EXPECT_THAT(plan(2).admit, IsEmpty());
   EXPECT_THAT(plan(3).admit, ElementsAre(0));
@@ -136,7 +145,8 @@ TEST_F(SchedulerTest, FoundBlocksAreNotPaidForTwiceNorTakenForFree) {
 }
 
 TEST_F(SchedulerTest, NobodyIsPreemptedForBlocksThatANewcomerShares) {
-  // The newcomer goes first and shares the blocks of the last running sequence, which would therefore free nothing.
+  // The newcomer goes first and shares the blocks of the last running sequence, which would therefore free
+  // nothing.
   wait(12);
   waiting[0].computed_tokens = 8;
   run(5, 4);

@@ -25,7 +25,11 @@ TEST(BlockPool, CountsReferencesAndReusesTouchedBlocksFirst) {
   EXPECT_EQ(pool.figures().touched_blocks, 2);
   EXPECT_NE(pool.take(), kNoBlock);
   EXPECT_EQ(pool.take(), kNoBlock);
-  EXPECT_DEATH(({ BlockPool other(1); other.drop_reference(0); }), "already free");
+  EXPECT_DEATH(({
+                 BlockPool other(1);
+                 other.drop_reference(0);
+               }),
+               "already free");
 }
 
 TEST(BlockPool, FiguresTellHowTheFreeBlocksLie) {
@@ -60,7 +64,7 @@ TEST_F(KvCacheTest, FindsWhatWasPublishedAndOnlyThat) {
   EXPECT_EQ(cache.publish(space, first, std::vector<TokenId>{3, 4}, second), second);
   EXPECT_EQ(find(space, {1, 2, 3, 4, 5}), (std::vector<BlockId>{first, second}));
   EXPECT_EQ(find(space, {1, 2, 3}), (std::vector<BlockId>{first}));
-  EXPECT_EQ(find(space, {3, 4}), std::vector<BlockId>{});   // the right tokens at the wrong place
+  EXPECT_EQ(find(space, {3, 4}), std::vector<BlockId>{});  // the right tokens at the wrong place
   EXPECT_EQ(find(other, {1, 2, 3, 4}), std::vector<BlockId>{});
 }
 
@@ -105,8 +109,8 @@ TEST_F(KvCacheTest, ResidencyGivesSlotsOfTheBlocksOwnPage) {
   EXPECT_EQ(cache.residency().slot(3, 1), 7);
 }
 
-// Random chains of few distinct tokens, so that prefixes meet and the table collides, over a small pool. The slow model
-// keeps, for every published block, its salt and whole prefix.
+// Random chains of few distinct tokens, so that prefixes meet and the table collides, over a small pool. The
+// slow model keeps, for every published block, its salt and whole prefix.
 TEST(KvCacheRandom, AgreesWithASlowModel) {
   using Prefix = std::pair<std::string, std::vector<TokenId>>;
   for (uint32_t seed = 0; seed < 40; ++seed) {
@@ -121,7 +125,8 @@ TEST(KvCacheRandom, AgreesWithASlowModel) {
       std::vector<BlockId> blocks;
     };
     std::vector<Chain> chains;
-    std::map<BlockId, Prefix> model;  // published blocks; those evicted since are dropped when their number comes back
+    std::map<BlockId, Prefix>
+        model;  // published blocks; those evicted since are dropped when their number comes back
     std::vector<BlockId> hits;
     hits.reserve(64);
     for (int step = 0; step < 3000; ++step) {
@@ -135,13 +140,16 @@ TEST(KvCacheRandom, AgreesWithASlowModel) {
         cache.index().find(chain.space, chain.tokens, hits);
         for (size_t i = 0; i < hits.size(); ++i) {
           ASSERT_TRUE(model.contains(hits[i]));
-          const Prefix expected{chain.salt, {chain.tokens.begin(), chain.tokens.begin() + (i + 1) * block_tokens}};
+          const Prefix expected{chain.salt,
+                                {chain.tokens.begin(), chain.tokens.begin() + (i + 1) * block_tokens}};
           ASSERT_EQ(model[hits[i]], expected);
         }
         // Nothing longer is published: the model agrees that the next block is not there.
         if (chain.tokens.size() / block_tokens > hits.size()) {
-          const Prefix missing{chain.salt, {chain.tokens.begin(), chain.tokens.begin() + (hits.size() + 1) * block_tokens}};
-          for (const auto& [block, prefix] : model) ASSERT_NE(prefix, missing) << "block " << block << " was not found";
+          const Prefix missing{
+              chain.salt, {chain.tokens.begin(), chain.tokens.begin() + (hits.size() + 1) * block_tokens}};
+          for (const auto& [block, prefix] : model)
+            ASSERT_NE(prefix, missing) << "block " << block << " was not found";
         }
         cache.hold(hits);
         chain.blocks = hits;

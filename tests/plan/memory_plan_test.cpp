@@ -14,13 +14,18 @@ constexpr uint64_t kMiB = 1 << 20;
 class MemoryPlanTest : public ::testing::Test {
  protected:
   MemoryPlanTest() {
-    config.layers = 2, config.hidden = 64, config.ffn = 128, config.heads = 4, config.kv_heads = 2, config.head_dim = 16;
+    config.layers = 2, config.hidden = 64, config.ffn = 128, config.heads = 4, config.kv_heads = 2,
+    config.head_dim = 16;
     config.vocabulary = 1000, config.context = 8192;
   }
   MemoryQuestion question() {
     // 16 tokens of 64 KiB each.
-    return {.config = config, .page = {.tokens = 16, .bytes = 1 << 20}, .weights_bytes = 100 * kMiB,
-            .free_bytes = uint64_t{64} << 30, .sequences = 4, .step_tokens = 128};
+    return {.config = config,
+            .page = {.tokens = 16, .bytes = 1 << 20},
+            .weights_bytes = 100 * kMiB,
+            .free_bytes = uint64_t{64} << 30,
+            .sequences = 4,
+            .step_tokens = 128};
   }
   static std::string refusal(const MemoryQuestion& question, ErrorKind kind) {
     const auto plan = plan_memory(question);

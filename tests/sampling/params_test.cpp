@@ -20,7 +20,8 @@ SampleParams with(const std::function<void(SampleParams&)>& change) {
 
 TEST(SamplingParams, AcceptsDefaultsAndEdges) {
   EXPECT_TRUE(check_sampling({}));
-  EXPECT_TRUE(check_sampling(with([](auto& p) { p.temperature = 100, p.top_p = 1, p.min_p = 1, p.logprobs = 20; })));
+  EXPECT_TRUE(
+      check_sampling(with([](auto& p) { p.temperature = 100, p.top_p = 1, p.min_p = 1, p.logprobs = 20; })));
   EXPECT_TRUE(check_sampling(with([](auto& p) { p.repeat_penalty = 0.01f, p.presence_penalty = -2; })));
 }
 
