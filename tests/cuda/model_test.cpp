@@ -6,6 +6,7 @@
 #include "cuda_fixture.h"
 #include "flat_inputs.h"
 #include "model/model.h"
+#include "model/synthetic.h"
 #include "../model/single_sequence.h"
 
 namespace quintet {
@@ -52,6 +53,64 @@ double mean_kl(const std::vector<float>& a, const std::vector<float>& b, size_t 
     for (size_t i = 0; i < vocabulary; ++i) total += std::exp(p[i] - zp) * ((p[i] - zp) - (q[i] - zq));
   }
   return total / static_cast<double>(rows);
+}
+
+/// Random models small enough for the oracle, over several splits of attention.
+class CudaSynthetic : public CudaTest {
+ protected:
+  std::vector<float> logits(Backend& backend, const Model& model, std::span<const TokenId> tokens, int32_t chunk) {
+    testing::FlatInputs flat(backend);
+    testing::SingleSequence sequence(flat, model, 1024, 300);
+    return sequence.feed_all(tokens, chunk);
+  }
+  std::vector<TokenId> random_tokens(int32_t count, int32_t vocabulary) {
+    std::uniform_int_distribution<TokenId> token(0, vocabulary - 1);
+    std::vector<TokenId> tokens(static_cast<size_t>(count));
+    for (TokenId& id : tokens) id = token(random_);
+    return tokens;
+  }
+};
+
+TEST_F(CudaSynthetic, AgreesWithTheReferenceAndKeepsItsBits) {
+  for (const char* shape : {"tiny", "tiny-wide"})
+    for (const int32_t window : {0, 300}) {
+      for (const WeightFormat format : gpu_formats()) {
+        SCOPED_TRACE(fmt::format("{} {} window {}", shape, format_info(format).name, window));
+        backend_ = make_cuda_backend({}).value();
+        const auto model = make_synthetic_model({.shape = shape, .format = format, .seed = random_()}, *backend_).value();
+        for (LayerConfig& layer : model->config.layer) layer.sliding_window = window;
+        const std::vector<TokenId> tokens = random_tokens(700, model->config.vocabulary);
+        const std::vector<float> whole = logits(*backend_, *model, tokens, 300);
+        for (const int32_t chunk : {7, 64, 65}) {
+          const std::vector<float> cut = logits(*backend_, *model, tokens, chunk);
+          EXPECT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * 4), 0) << "chunks of " << chunk;
+        }
+        const std::vector<float> start = logits(*backend_, *model, std::span(tokens).first(40), 1);
+        EXPECT_EQ(std::memcmp(whole.data(), start.data(), start.size() * 4), 0) << "token by token";
+      }
+    }
+}
+
+TEST_F(CudaSynthetic, IsCloseToTheReference) {
+  for (const char* shape : {"tiny", "tiny-wide"})
+    for (const int32_t window : {0, 300}) {
+      const uint64_t seed = random_();
+      const auto on_gpu = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *backend_).value();
+      const auto reference = make_reference_backend();
+      const auto oracle = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *reference).value();
+      for (LayerConfig& layer : on_gpu->config.layer) layer.sliding_window = window;
+      for (LayerConfig& layer : oracle->config.layer) layer.sliding_window = window;
+      const std::vector<TokenId> tokens = random_tokens(600, oracle->config.vocabulary);
+      const std::vector<float> want = logits(*reference, *oracle, tokens, 300), got = logits(*backend_, *on_gpu, tokens, 300);
+      double error = 0, norm = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        error += (static_cast<double>(got[i]) - want[i]) * (static_cast<double>(got[i]) - want[i]);
+        norm += static_cast<double>(want[i]) * want[i];
+      }
+      // Activations are rounded to FP16 (2^-11 relative) once before each of the 8 products of two layers, q, k, v and
+      // the probabilities once more: about 16 independent roundings, each at most 2^-11 of its operand.
+      EXPECT_LE(std::sqrt(error / norm), 4 * std::sqrt(16.0) * 0x1p-11) << shape << " window " << window;
+    }
 }
 
 TEST_F(CudaModel, IsCloseToTheReference) {

@@ -23,7 +23,7 @@ Result<CudaCeilings> measure_cuda_ceilings() {
   QUINTET_CUDA(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device));
   CudaCeilings ceilings{.sm_mhz = khz / 1000};
   auto* out = reinterpret_cast<uint32_t*>(static_cast<char*>(memory.get()) + kBytes);
-  for (const int blocks : {2, 4, 8})
+  for (const int blocks : {2, 4, 8, 16})
     for (int run = 0; run < 6; ++run) {
       QUINTET_CUDA(cudaEventRecord(begin.get()));
       QUINTET_CUDA(launch_read(memory.get(), kBytes, out, multiprocessors * blocks, {}));

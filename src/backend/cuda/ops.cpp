@@ -13,16 +13,14 @@ const float* vector_of(const Weight* weight) { return weight && !weight->empty()
 int activation_kind(Activation activation) { return activation == Activation::silu ? 0 : 1; }
 PlainMatrix plain(const ConstMatrixView& view) { return {const_cast<void*>(view.data), view.stride, view.type == DType::f16}; }
 constexpr float kLog2E = 1.4426950408889634f;
-/// Rows that one product launch takes; more go chunk by chunk.
-constexpr int kChunkRows = 64;
 
 }  // namespace
 
 Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
   limits_ = limits;
   arena_ = &arena;
-  const auto padded_rows = static_cast<size_t>((std::max(limits.rows, limits.logit_rows) + kChunkRows - 1) / kChunkRows * kChunkRows);
-  const auto padded_k = static_cast<size_t>((limits.max_k + 255) / 256 * 256);
+  const auto padded_rows = static_cast<size_t>((std::max(limits.rows, limits.logit_rows) + kPromptRows - 1) / kPromptRows * kPromptRows);
+  const auto padded_k = static_cast<size_t>(padded_inputs(limits.max_k));
   // Segments of different formats are padded apart: three at most in one weight.
   const auto columns = static_cast<size_t>(limits.max_n + 3 * kUnitOutputs);
   attend_splits_ = (limits.context + kSplit - 1) / kSplit;
@@ -36,8 +34,10 @@ Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
   TRY(allocate(act_in_, padded_rows * padded_k));
   TRY(allocate(act_mid_, padded_rows * padded_k));
   TRY(allocate(q_, padded_rows * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(limits.max_head_dim)));
-  TRY(allocate(partial_, kSlices * padded_rows * columns));
-  TRY(allocate(residual_partial_, kSlices * padded_rows * static_cast<size_t>(limits.hidden + kUnitOutputs)));
+  // Slices stay apart for up to 64 rows, or always where a format has no kernel for more.
+  const size_t slice_rows = prompt_layout_ ? std::max<size_t>(kSlices * 64, padded_rows) : kSlices * padded_rows;
+  TRY(allocate(partial_, slice_rows * columns));
+  TRY(allocate(residual_partial_, slice_rows * static_cast<size_t>(limits.hidden + kUnitOutputs)));
   TRY(allocate(logits_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary + kUnitOutputs)));
   TRY(allocate(attend_partial_, static_cast<size_t>(attend_rows_) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits_) *
                                     static_cast<size_t>(limits.max_head_dim + 2)));
@@ -57,23 +57,22 @@ void CudaOps::begin_step(const StepView& host) {
 cudaError_t CudaOps::take_error() { return std::exchange(error_, cudaSuccess); }
 
 ActLayout CudaOps::layout(const Weight& weight, int rows) const {
-  int k_padded = 0;
-  for (const Segment& segment : packed(weight).segments) k_padded = std::max(k_padded, segment.pieces * segment.kernels->piece_k);
-  return {.tiles = tiles_for_rows(rows), .k_padded = k_padded};
+  return {.tiles = tiles(rows), .k_padded = padded_inputs(static_cast<int>(weight.k))};
 }
 
 const float* CudaOps::device_inv_freq(const RopeSpec& rope) {
-  for (const auto& [host, device] : inv_freq_)
-    if (host == rope.inv_freq) return device;
+  const std::span<const float> wanted(rope.inv_freq, static_cast<size_t>(rope.dims / 2));
+  for (const RopeTable& table : rope_tables_)
+    if (std::ranges::equal(table.host, wanted)) return table.device;
   // Met once a kind of layer, before the first graph is captured.
-  auto memory = arena_->allocate(static_cast<size_t>(rope.dims / 2) * sizeof(float));
+  auto memory = arena_->allocate(wanted.size_bytes());
   if (!memory) {
     check(cudaErrorMemoryAllocation);
     return nullptr;
   }
-  check(cudaMemcpy(*memory, rope.inv_freq, static_cast<size_t>(rope.dims / 2) * sizeof(float), cudaMemcpyHostToDevice));
-  inv_freq_.emplace_back(rope.inv_freq, static_cast<float*>(*memory));
-  return inv_freq_.back().second;
+  check(cudaMemcpy(*memory, wanted.data(), wanted.size_bytes(), cudaMemcpyHostToDevice));
+  rope_tables_.push_back({.host = {wanted.begin(), wanted.end()}, .device = static_cast<float*>(*memory)});
+  return rope_tables_.back().device;
 }
 
 void CudaOps::embed(const StepView& step, const EmbedArgs& args) {
@@ -94,6 +93,7 @@ void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int*
     params.post_weight = pending_.post_weight;
     params.post_eps = pending_.post_eps;
     params.partial_stride = pending_.stride;
+    params.slices = slices(rows_);
     pending_ = {};
   }
   check(launch_norm(params, site_));
@@ -102,15 +102,16 @@ void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int*
 void CudaOps::product(const Weight& weight, const __half* x, int rows, float* partial) {
   const CudaWeight& own = packed(weight);
   const ActLayout act = layout(weight, rows);
-  const int chunk = act.chunk_rows();
-  const auto slice_stride = static_cast<int64_t>(rows) * own.columns;
+  // The kernel for many rows takes them all and adds its slices; the others take a chunk and leave the slices apart.
+  const bool whole = act.tiles == kPromptTiles;
+  const int chunk = whole ? rows : act.chunk_rows();
   for (int row = 0, index = 0; row < rows; row += chunk, ++index)
     for (const Segment& segment : own.segments)
       check(segment.kernels->product({.weights = segment.panels, .x = reinterpret_cast<const uint4*>(x + static_cast<size_t>(index) * act.chunk_halves()),
                                       .out = partial + static_cast<size_t>(row) * static_cast<size_t>(own.columns) + segment.first_column,
                                       .n = segment.n, .pieces = segment.pieces, .rows = std::min(chunk, rows - row), .out_stride = own.columns,
-                                      .slice_stride = slice_stride},
-                                     act.tiles, Epilogue::partial, site_));
+                                      .slice_stride = static_cast<int64_t>(rows) * own.columns},
+                                     act.tiles, whole ? Epilogue::whole : Epilogue::partial, site_));
 }
 
 void CudaOps::attn_in(const StepView& step, const AttnInArgs& args) {
@@ -126,15 +127,14 @@ void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs&
                            .inv_freq = device_inv_freq(a.rope), .pos = step.pos, .kv_slot = step.kv_slot, .q = q_,
                            .pages = static_cast<uint8_t*>(args.kv.base), .page_bytes = args.kv.page.bytes,
                            .eps = args.q_norm.weight ? args.q_norm.eps : args.k_norm.eps, .rope_scale = a.rope.scale, .rows = step.rows,
-                           .stride = partial_stride_, .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim, .rope_dims = a.rope.dims,
+                           .stride = partial_stride_, .slices = slices(step.rows), .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim, .rope_dims = a.rope.dims,
                            .pairs_style = a.rope.style == RopeStyle::pairs, .page_tokens = args.kv.page.tokens, .layer = a.layer}, site_));
   attend_rows(step, a, args.kv, {.q = q_, .q_stride = int64_t{a.heads} * a.head_dim, .out = act_mid_,
-                                 .layout = {.tiles = tiles_for_rows(step.rows), .k_padded = (a.heads * a.head_dim + 127) / 128 * 128}});
+                                 .layout = {.tiles = tiles(step.rows), .k_padded = padded_inputs(a.heads * a.head_dim)}});
 }
 
 void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const KvView& kv, AttendParams params) {
   const int group = a.heads / a.kv_heads, splits = (context_ + kSplit - 1) / kSplit;
-  const int query_tiles = (query_tokens_ * group + kAttendRows - 1) / kAttendRows;
   // Splitting pays while a step has few rows; the bits are the same either way.
   const bool split = step.rows <= attend_rows_ && query_tokens_ <= 64 && splits > 1;
   params.pages = static_cast<const uint8_t*>(kv.base);
@@ -152,7 +152,7 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.max_blocks = step.max_blocks;
   params.window = a.sliding_window;
   params.splits = splits;
-  check(launch_attend(params, a.head_dim, query_tiles, step.seqs, step.rows, site_));
+  check(launch_attend(params, a.head_dim, query_tokens_ * group, step.seqs, step.rows, site_));
 }
 
 void CudaOps::project(const ProjectArgs& args) {
@@ -169,8 +169,8 @@ void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   norm(args.x, args.norm, step.rows, nullptr, *args.w);
   product(*args.w, act_in_, step.rows, partial_);
   const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns;
-  check(launch_gate({.partial = partial_, .out = act_mid_, .layout = {.tiles = tiles_for_rows(step.rows), .k_padded = (n + 127) / 128 * 128},
-                     .slice_stride = static_cast<int64_t>(step.rows) * columns, .rows = step.rows, .n = n, .stride = columns,
+  check(launch_gate({.partial = partial_, .out = act_mid_, .layout = {.tiles = tiles(step.rows), .k_padded = padded_inputs(n)},
+                     .slice_stride = static_cast<int64_t>(step.rows) * columns, .rows = step.rows, .n = n, .stride = columns, .slices = slices(step.rows),
                      .activation = activation_kind(args.activation)}, site_));
 }
 
@@ -181,7 +181,7 @@ void CudaOps::head(const StepView& step, const HeadArgs& args) {
   if (rows == 0) return;
   norm(args.x, args.norm, rows, step.logit_row, *args.w);
   const ActLayout act = layout(*args.w, rows);
-  const int chunk = act.chunk_rows();
+  const int chunk = act.tiles == kPromptTiles ? rows : act.chunk_rows();
   for (int row = 0, index = 0; row < rows; row += chunk, ++index)
     for (const Segment& segment : packed(*args.w).segments)
       check(segment.kernels->product({.weights = segment.panels, .x = reinterpret_cast<const uint4*>(act_in_ + static_cast<size_t>(index) * act.chunk_halves()),
@@ -217,7 +217,7 @@ void CudaOps::linear(const LinearArgs& args) {
     PlainMatrix out = plain(args.out);
     out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);
     check(launch_reduce({.partial = partial_ + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .out = out,
-                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .add = args.add_to_out}, site_));
+                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(rows), .add = args.add_to_out}, site_));
     first += part.n;
   }
 }

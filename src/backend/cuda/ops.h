@@ -12,7 +12,7 @@ namespace quintet::cuda {
 
 class CudaOps : public Ops {
  public:
-  explicit CudaOps(LaunchSite site) : site_(site) {}
+  CudaOps(LaunchSite site, const bool& prompt_layout) : site_(site), prompt_layout_(prompt_layout) {}
 
   Status reserve(const StepLimits& limits, Arena& arena);
   /// Host copies of what launches are sized from. Called by Backend::stage before the step's operations.
@@ -49,12 +49,18 @@ class CudaOps : public Ops {
 
   void check(cudaError_t code) { if (error_ == cudaSuccess) error_ = code; }
   void norm(ConstMatrixView x, const NormArgs& norm, int rows, const int* row_index, const Weight& next);
+  /// Leaves slices(rows) sums of every output in `partial` [slices][rows][columns].
   void product(const Weight& weight, const __half* x, int rows, float* partial);
   void project(const ProjectArgs& args);
   void attend_rows(const StepView& step, const AttentionSpec& attention, const KvView& kv, AttendParams params);
   ActLayout layout(const Weight& weight, int rows) const;
 
+  int tiles(int rows) const { return tiles_for_rows(rows, prompt_layout_); }
+  /// Slices that a product of `rows` rows leaves for the next kernel to add.
+  int slices(int rows) const { return tiles(rows) == kPromptTiles ? 1 : kSlices; }
+
   LaunchSite site_;
+  const bool& prompt_layout_;
   cudaError_t error_ = cudaSuccess;
   int rows_ = 0, query_tokens_ = 0, context_ = 0;  ///< of the step being issued
   Pending pending_;
@@ -71,8 +77,12 @@ class CudaOps : public Ops {
   int attend_splits_ = 0, attend_rows_ = 0;
   const Sampled* last_sampled_ = nullptr;
   StepLimits limits_;
-  // RoPE tables of the model's layers by host pointer.
-  std::vector<std::pair<const float*, float*>> inv_freq_;
+  /// Frequencies of one kind of layer, found by their values.
+  struct RopeTable {
+    std::vector<float> host;
+    float* device;
+  };
+  std::vector<RopeTable> rope_tables_;
   Arena* arena_ = nullptr;
   const float* device_inv_freq(const RopeSpec& rope);
 };

@@ -67,10 +67,12 @@ Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight
     const ProductKernels* kernels = product_kernels(part.format);
     if (!kernels)
       return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats()));
+    // A table of which rows are looked up alone takes no part in products.
+    if (role != WeightRole::embedding) prompt_ = prompt_ && kernels->prompt;
     const bool alternate = role == WeightRole::gate_up;
     // Parts of one format share a segment, so that their product is one launch.
     if (packed->segments.empty() || packed->segments.back().kernels != kernels) {
-      packed->segments.push_back({.kernels = kernels, .pieces = static_cast<int>((part.k + kernels->piece_k - 1) / kernels->piece_k)});
+      packed->segments.push_back({.kernels = kernels, .pieces = padded_inputs(static_cast<int>(part.k)) / kernels->piece_k});
     }
     Segment& segment = packed->segments.back();
     const int index = static_cast<int>(packed->parts.size());

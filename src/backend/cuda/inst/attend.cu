@@ -5,9 +5,9 @@
 namespace quintet::cuda {
 namespace {
 
-template <int kDim, int kStages>
+template <int kDim, int kStages, bool kTogether>
 cudaError_t launch(const AttendParams& p, int query_tiles, int seqs, const LaunchSite& site) {
-  const auto kernel = p.partial ? attend<kDim, kStages, true> : attend<kDim, kStages, false>;
+  const auto kernel = p.partial ? attend<kDim, kStages, true, kTogether> : attend<kDim, kStages, false, kTogether>;
   constexpr size_t kBytes = attend_shared_bytes<kDim>(kStages);
   if (const cudaError_t code = allow_shared<AttendParams>(kernel, kBytes); code != cudaSuccess) return code;
   return launch_kernel<AttendParams>(kernel, p,
@@ -16,14 +16,20 @@ cudaError_t launch(const AttendParams& p, int query_tiles, int seqs, const Launc
                                       .block = dim3(kAttendWarps * 32), .shared_bytes = kBytes}, site);
 }
 
+template <int kDim, int kStages>
+cudaError_t launch_rows(const AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
+  if (most_rows <= 16) return launch<kDim, kStages, true>(p, 1, seqs, site);
+  return launch<kDim, kStages, false>(p, (most_rows + kAttendRows - 1) / kAttendRows, seqs, site);
+}
+
 }  // namespace
 
-cudaError_t launch_attend(const AttendParams& p, int dim, int query_tiles, int seqs, int rows, const LaunchSite& site) {
+cudaError_t launch_attend(const AttendParams& p, int dim, int most_rows, int seqs, int rows, const LaunchSite& site) {
   cudaError_t code = cudaErrorInvalidValue;
   switch (dim) {
-    case 64: code = launch<64, 3>(p, query_tiles, seqs, site); break;
-    case 128: code = launch<128, 3>(p, query_tiles, seqs, site); break;
-    case 256: code = launch<256, 2>(p, query_tiles, seqs, site); break;
+    case 64: code = launch_rows<64, 3>(p, most_rows, seqs, site); break;
+    case 128: code = launch_rows<128, 3>(p, most_rows, seqs, site); break;
+    case 256: code = launch_rows<256, 2>(p, most_rows, seqs, site); break;
   }
   if (code != cudaSuccess || !p.partial) return code;
   return launch_kernel<AttendParams>(attend_merge, p,

@@ -11,19 +11,18 @@ constexpr int kThreads = 512, kUnroll = 8;
 /// Each thread keeps eight 16-byte loads in flight. The sum reaches memory only for one value in 2^32, so that the loads
 /// cannot be left out.
 __global__ void __launch_bounds__(kThreads) read_all(const uint4* from, size_t count, uint32_t* out) {
-  const size_t share = (count + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * share, end = min(begin + share, count);
+  // All blocks move through memory side by side: a share of its own for each block reaches 9 % less.
+  const size_t stride = static_cast<size_t>(gridDim.x) * kThreads;
   uint32_t sum = 0;
-  size_t i = begin + threadIdx.x;
-  for (; i + (kUnroll - 1) * kThreads < end; i += kUnroll * kThreads) {
+  size_t i = blockIdx.x * static_cast<size_t>(kThreads) + threadIdx.x;
+  for (; i + (kUnroll - 1) * stride < count; i += kUnroll * stride) {
     uint4 v[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u)
-      asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
-                   : "=r"(v[u].x), "=r"(v[u].y), "=r"(v[u].z), "=r"(v[u].w) : "l"(from + i + u * kThreads));
+    for (int u = 0; u < kUnroll; ++u) v[u] = __ldcs(from + i + u * stride);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) sum += v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
+    for (int u = 0; u < kUnroll; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
   }
-  for (; i < end; i += kThreads) sum += from[i].x;
+  for (; i < count; i += stride) sum ^= from[i].x;
   if (sum == 0x12345678u) *out = sum;
 }
 

@@ -6,7 +6,7 @@ namespace quintet::cuda {
 
 cudaError_t launch_gate(const GateParams& p, const LaunchSite& site) {
   return launch_kernel<GateParams>(gate_rows, p,
-                                   {.grid = dim3(static_cast<unsigned>((p.n + 255) / 256), static_cast<unsigned>(p.rows)), .block = dim3(128)}, site);
+                                   {.grid = dim3(static_cast<unsigned>((p.layout.k_padded + 255) / 256), static_cast<unsigned>(p.rows)), .block = dim3(128)}, site);
 }
 
 }  // namespace quintet::cuda

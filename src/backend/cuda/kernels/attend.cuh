@@ -6,7 +6,10 @@
 // key contributes nothing: not to the maximum, not to the sums. So a row's bits depend on its own keys only.
 //
 // A block serves one kv head of one sequence: up to 64 rows of (token, query head of the group), a warp 16 of them; the
-// block's warps share the tiles. blockIdx.z chooses one split (decode: partial results) or all (prompts).
+// block's warps share the tiles. Where there are no more than 16 rows (decode), the four warps work on the same rows: each
+// scores 16 keys of a tile, they exchange the scores, and each sums a quarter of the columns: every number is formed by the
+// same operations in the same order as by one warp, in a quarter of the time.
+// blockIdx.z chooses one split (partial results) or all (prompts).
 #pragma once
 
 #include "backend/cuda/kernels/params.h"
@@ -15,14 +18,14 @@
 namespace quintet::cuda {
 
 /// m, l and the sums of one warp's 16 rows: lane (g, q) has rows g and g + 8, columns 2 q and 2 q + 1 of each 8.
-template <int kDim>
+template <int kColumns>
 struct SoftmaxState {
-  float maximum[2], sum[2], acc[kDim / 8][4];
+  float maximum[2], sum[2], acc[kColumns / 8][4];
   __device__ void clear() {
     maximum[0] = maximum[1] = -INFINITY;
     sum[0] = sum[1] = 0;
 #pragma unroll
-    for (int i = 0; i < kDim / 8; ++i)
+    for (int i = 0; i < kColumns / 8; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) acc[i][j] = 0;
   }
@@ -50,28 +53,38 @@ __device__ __forceinline__ void copy_async_16_or_zero(uint32_t to, const void* f
 template <int kDim>
 __host__ __device__ constexpr int attend_shared_bytes(int stages) { return stages * 2 * kKeyTile * kDim * 2; }
 
+/// Zeros behind a row's last head, where the padding of the inputs may hold another layout's numbers.
+__device__ __forceinline__ void clear_padding(const AttendParams& p, int row, int columns, int first, int step) {
+  if (p.layout.tiles == kPlainTiles) return;
+  for (int column = columns + first * 2; column < p.layout.k_padded; column += step * 2)
+    *reinterpret_cast<half2*>(p.out + p.layout.index(row, column)) = __float2half2_rn(0.f);
+}
+
 /// grid: x = kv_heads * (most query tiles of a sequence), y = seqs, z = splits or 1.
-template <int kDim, int kStages, bool kPartial>
+template <int kDim, int kStages, bool kPartial, bool kTogether>
 __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constant__ AttendParams p) {
   constexpr int kChunks = kDim / 8;  // 16-byte chunks of a key; chunk c of key r lies at c ^ (r % 8), free of conflicts
+  constexpr int kRows = kTogether ? 16 : kAttendRows, kColumns = kTogether ? kDim / kAttendWarps : kDim;
   extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ float2 exchanged[kTogether ? 2 : 1][kTogether ? 16 : 1][kKeyTile / 2 + 1];  // scores of a tile, two in turn
   launch_dependents();
   const int group = p.heads / p.kv_heads, kv_head = blockIdx.x % p.kv_heads, query_tile = blockIdx.x / p.kv_heads;
   const int seq = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   wait_for_previous();
   const int row_begin = p.row_begin[seq], tokens = p.row_begin[seq + 1] - row_begin;
   const int tile_rows = tokens * group;  // (token, head) rows of the sequence for this kv head
-  const int first_row = query_tile * kAttendRows;
+  const int first_row = query_tile * kRows;
   if (first_row >= tile_rows) return;
   const int context = p.context[seq];
-  const int first_token = first_row / group, last_token = min((first_row + kAttendRows - 1) / group, tokens - 1);
+  const int first_token = first_row / group, last_token = min((first_row + kRows - 1) / group, tokens - 1);
   const int lowest_pos = p.pos[row_begin + first_token], highest_pos = p.pos[row_begin + last_token];
   const int key_end = min(highest_pos + 1, context);
   const int key_begin = p.window ? max(0, lowest_pos - p.window + 1) : 0;
   const int split = kPartial ? blockIdx.z : key_begin / kSplit;
   const int split_end = kPartial ? min(static_cast<int>(blockIdx.z) + 1, (key_end + kSplit - 1) / kSplit) : (key_end + kSplit - 1) / kSplit;
 
-  const int own_row[2] = {first_row + warp * 16 + g, first_row + warp * 16 + g + 8};
+  const int warp_row = first_row + (kTogether ? 0 : warp * 16), first_column = kTogether ? warp * kColumns : 0;
+  const int own_row[2] = {warp_row + g, warp_row + g + 8};
   int own_pos[2];
   const __half* own_q[2];
 #pragma unroll
@@ -81,7 +94,7 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
     own_pos[i] = exists ? p.pos[row_begin + token] : -1;
     own_q[i] = p.q + static_cast<size_t>(row_begin + token) * p.q_stride + static_cast<size_t>(head) * kDim;
   }
-  const bool active = first_row + warp * 16 < tile_rows;
+  const bool active = warp_row < tile_rows;
   uint32_t query[kDim / 16][4];
 #pragma unroll
   for (int s = 0; s < kDim / 16; ++s)
@@ -91,24 +104,35 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
       query[s][i] = own_pos[r] < 0 ? 0u : *reinterpret_cast<const uint32_t*>(own_q[r] + s * 16 + (i >> 1) * 8 + q * 2);
     }
 
-  const size_t head_halves = static_cast<size_t>(p.page_tokens) * kDim;
+  // A thread copies one chunk of several keys, K and V alike. It looks their pages up first, all at once: a look-up a copy
+  // would cost its latency each time.
+  constexpr int kThreads = kAttendWarps * 32, kKeyStep = kThreads / kChunks, kKeysEach = kKeyTile / kKeyStep;
+  static_assert(kThreads % kChunks == 0 && kKeyTile % kKeyStep == 0);
+  const int64_t head_halves = static_cast<int64_t>(p.page_tokens) * kDim;
+  const int64_t head_at = (static_cast<int64_t>(p.layer) * 2 * p.kv_heads + kv_head) * head_halves, value_at = p.kv_heads * head_halves;
+  const int chunk = threadIdx.x % kChunks, first_key = threadIdx.x / kChunks;
+  const BlockRef* refs = p.block_refs + static_cast<size_t>(seq) * p.max_blocks;
   auto load_tile = [&](int tile, int stage) {  // K then V of 64 keys; keys outside [key_begin, key_end) are zeros
-    for (int i = threadIdx.x; i < 2 * kKeyTile * kChunks; i += kAttendWarps * 32) {
-      const int chunk = i % kChunks, key = i / kChunks % kKeyTile, is_v = i / (kChunks * kKeyTile);
-      const int position = tile * kKeyTile + key;
+    uint32_t page[kKeysEach];
+#pragma unroll
+    for (int i = 0; i < kKeysEach; ++i) {
+      const int position = tile * kKeyTile + first_key + i * kKeyStep;
+      page[i] = refs[min(max(position, key_begin), key_end - 1) / p.page_tokens].page;
+    }
+    const uint32_t to = shared_address(memory) + stage * attend_shared_bytes<kDim>(1);
+#pragma unroll
+    for (int i = 0; i < kKeysEach; ++i) {
+      const int key = first_key + i * kKeyStep, position = tile * kKeyTile + key;
       const bool valid = position >= key_begin && position < key_end;
-      const int block = valid ? position / p.page_tokens : key_begin / p.page_tokens;
-      const BlockRef ref = p.block_refs[static_cast<size_t>(seq) * p.max_blocks + block];
-      const __half* page = reinterpret_cast<const __half*>(p.pages + static_cast<int64_t>(ref.page) * p.page_bytes);
-      const __half* from = page + ((static_cast<size_t>(p.layer) * 2 + is_v) * p.kv_heads + kv_head) * head_halves +
-                           static_cast<size_t>(position % p.page_tokens) * kDim + chunk * 8;
-      copy_async_16_or_zero(shared_address(memory) + stage * attend_shared_bytes<kDim>(1) + is_v * kKeyTile * kDim * 2 +
-                                (key * kChunks + (chunk ^ (key % 8))) * 16, from, valid);
+      const __half* from = reinterpret_cast<const __half*>(p.pages + page[i] * p.page_bytes) + head_at + position % p.page_tokens * kDim + chunk * 8;
+      const uint32_t at = to + (key * kChunks + (chunk ^ (key % 8))) * 16;
+      copy_async_16_or_zero(at, from, valid);
+      copy_async_16_or_zero(at + kKeyTile * kDim * 2, from + value_at, valid);
     }
     copy_async_commit();
   };
 
-  SoftmaxState<kDim> total, part;
+  SoftmaxState<kColumns> total, part;
   total.clear();
   part.clear();
   const int tile_begin = max(split * kSplit, key_begin / kKeyTile * kKeyTile) / kKeyTile;
@@ -121,7 +145,7 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
       total.maximum[r] = m;
       total.sum[r] = fmaf(part.sum[r], fp, total.sum[r] * ft);
 #pragma unroll
-      for (int i = 0; i < kDim / 8; ++i)
+      for (int i = 0; i < kColumns / 8; ++i)
 #pragma unroll
         for (int j = 0; j < 2; ++j) total.acc[i][r * 2 + j] = fmaf(part.acc[i][r * 2 + j], fp, total.acc[i][r * 2 + j] * ft);
     }
@@ -144,17 +168,34 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
       const uint32_t keys = shared_address(memory) + stage * attend_shared_bytes<kDim>(1);
       const uint32_t values = keys + kKeyTile * kDim * 2;
       float score[kKeyTile / 8][4];
+      constexpr int kScored = kTogether ? kKeyTile / 8 / kAttendWarps : kKeyTile / 8;  // groups of 8 keys that this warp scores
 #pragma unroll
-      for (int n = 0; n < kKeyTile / 8; ++n) {
+      for (int i = 0; i < kScored; ++i) {
+        const int n = kTogether ? warp * kScored + i : i;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) score[n][j] = 0;
+        for (int j = 0; j < 4; ++j) score[i][j] = 0;
 #pragma unroll
         for (int s = 0; s < kDim / 16; s += 2) {
-          const int key = n * 8 + lane % 8, chunk = s * 2 + lane / 8;
+          const int key = n * 8 + lane % 8, at = s * 2 + lane / 8;
           uint32_t b0, b1, b2, b3;
-          load_matrix_x4(keys + (key * kChunks + (chunk ^ (key % 8))) * 16, b0, b1, b2, b3);
-          mma_f16(score[n], query[s], b0, b1);
-          mma_f16(score[n], query[s + 1], b2, b3);
+          load_matrix_x4(keys + (key * kChunks + (at ^ (key % 8))) * 16, b0, b1, b2, b3);
+          mma_f16(score[i], query[s], b0, b1);
+          mma_f16(score[i], query[s + 1], b2, b3);
+        }
+      }
+      if constexpr (kTogether) {
+        auto& scores = exchanged[tile % 2];
+#pragma unroll
+        for (int i = 0; i < kScored; ++i) {
+          const int at = (warp * kScored + i) * 4 + q;
+          scores[g][at] = make_float2(score[i][0], score[i][1]);
+          scores[g + 8][at] = make_float2(score[i][2], score[i][3]);
+        }
+        __syncthreads();  // the next tile writes the other half, and the barrier at its start orders the one after
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n) {
+          const float2 low = scores[g][n * 4 + q], high = scores[g + 8][n * 4 + q];
+          score[n][0] = low.x, score[n][1] = low.y, score[n][2] = high.x, score[n][3] = high.y;
         }
       }
       float tile_max[2] = {-INFINITY, -INFINITY};
@@ -177,7 +218,7 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
         part.maximum[r] = m;
         part.sum[r] *= factor;
 #pragma unroll
-        for (int i = 0; i < kDim / 8; ++i) part.acc[i][r * 2] *= factor, part.acc[i][r * 2 + 1] *= factor;
+        for (int i = 0; i < kColumns / 8; ++i) part.acc[i][r * 2] *= factor, part.acc[i][r * 2 + 1] *= factor;
       }
       uint32_t probability[kKeyTile / 8][2];
       float row_sum[2] = {0, 0};
@@ -201,10 +242,10 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
       for (int s = 0; s < kKeyTile / 16; ++s) {
         const uint32_t a[4] = {probability[2 * s][0], probability[2 * s][1], probability[2 * s + 1][0], probability[2 * s + 1][1]};
 #pragma unroll
-        for (int n = 0; n < kDim / 8; n += 2) {
-          const int key = s * 16 + lane % 16, chunk = n + lane / 16;
+        for (int n = 0; n < kColumns / 8; n += 2) {
+          const int key = s * 16 + lane % 16, at = first_column / 8 + n + lane / 16;
           uint32_t b0, b1, b2, b3;
-          load_matrix_x4_transposed(values + (key * kChunks + (chunk ^ (key % 8))) * 16, b0, b1, b2, b3);
+          load_matrix_x4_transposed(values + (key * kChunks + (at ^ (key % 8))) * 16, b0, b1, b2, b3);
           mma_f16(part.acc[n], a, b0, b1);
           mma_f16(part.acc[n + 1], a, b2, b3);
         }
@@ -222,9 +263,9 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
     if (kPartial) {
       float* to = p.partial + ((static_cast<size_t>(row) * p.heads + head) * p.splits + blockIdx.z) * (kDim + 2);
 #pragma unroll
-      for (int i = 0; i < kDim / 8; ++i)
-        *reinterpret_cast<float2*>(to + i * 8 + q * 2) = make_float2(part.acc[i][r * 2], part.acc[i][r * 2 + 1]);
-      if (q == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(part.maximum[r], part.sum[r]);
+      for (int i = 0; i < kColumns / 8; ++i)
+        *reinterpret_cast<float2*>(to + first_column + i * 8 + q * 2) = make_float2(part.acc[i][r * 2], part.acc[i][r * 2 + 1]);
+      if (q == 0 && first_column == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(part.maximum[r], part.sum[r]);
     }
   }
   if (kPartial) return;
@@ -234,9 +275,10 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
     if (own_pos[r] < 0) continue;
     const int token = own_row[r] / group, head = kv_head * group + own_row[r] % group, row = row_begin + token;
     const float inverse = 1.f / total.sum[r];
+    if (head == p.heads - 1 && first_column == 0) clear_padding(p, row, p.heads * kDim, q, 4);
 #pragma unroll
-    for (int i = 0; i < kDim / 8; ++i)
-      *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * kDim + i * 8 + q * 2)) =
+    for (int i = 0; i < kColumns / 8; ++i)
+      *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * kDim + first_column + i * 8 + q * 2)) =
           __floats2half2_rn(total.acc[i][r * 2] * inverse, total.acc[i][r * 2 + 1] * inverse);
   }
 }
@@ -261,6 +303,7 @@ __global__ void attend_merge(const __grid_constant__ AttendParams p) {
     v1 = fmaf(part[column + 1], fp, v1 * ft);
   }
   const float inverse = 1.f / sum;
+  if (head == p.heads - 1) clear_padding(p, row, p.heads * dim, threadIdx.x, blockDim.x);
   *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * dim + column)) = __floats2half2_rn(v0 * inverse, v1 * inverse);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/kernels/linear_shared_sm90.cuh"
+#include "backend/cuda/kernels/slices.cuh"
 
 namespace quintet::cuda {
 
@@ -11,15 +12,14 @@ __global__ void __launch_bounds__(128) gate_rows(const __grid_constant__ GatePar
   launch_dependents();
   wait_for_previous();
   const int row = blockIdx.y, n = (blockIdx.x * 128 + threadIdx.x) * 2;
-  if (n >= p.n) return;
-  const size_t gate_at = static_cast<size_t>(n / 16) * 32 + n % 16;
-  float2 gate = {0, 0}, up = {0, 0};
-  for (int s = 0; s < kSlices; ++s) {
-    const float* from = p.partial + s * p.slice_stride + static_cast<size_t>(row) * p.stride + gate_at;
-    const float2 g = *reinterpret_cast<const float2*>(from), u = *reinterpret_cast<const float2*>(from + 16);
-    gate = s ? make_float2(gate.x + g.x, gate.y + g.y) : g;
-    up = s ? make_float2(up.x + u.x, up.y + u.y) : u;
+  if (n >= p.layout.k_padded) return;
+  if (n >= p.n) {  // the padding may hold another layout's numbers
+    *reinterpret_cast<half2*>(p.out + p.layout.index(row, n)) = __float2half2_rn(0.f);
+    return;
   }
+  const size_t gate_at = static_cast<size_t>(n / 16) * 32 + n % 16;
+  const float* from = p.partial + static_cast<size_t>(row) * p.stride + gate_at;
+  const float2 gate = add_slices<float2>(from, p.slice_stride, p.slices), up = add_slices<float2>(from + 16, p.slice_stride, p.slices);
   *reinterpret_cast<half2*>(p.out + p.layout.index(row, n)) =
       __floats2half2_rn(activate(p.activation, gate.x) * up.x, activate(p.activation, gate.y) * up.y);
 }

@@ -22,6 +22,7 @@ struct LaunchSite {
 struct ProductKernels {
   WeightFormat format;
   int piece_k, piece_bytes;
+  bool prompt;  ///< has the kernel for more than 64 rows (wgmma); else they go 64 at a time
   /// Rows in one chunk of `tiles` (kernels/activation.h); the epilogue decides what `out` is.
   cudaError_t (*product)(const ProductParams&, int tiles, Epilogue, const LaunchSite&);
   cudaError_t (*pack)(const PackParams&, const LaunchSite&);
@@ -48,7 +49,7 @@ cudaError_t launch_elements(ElementOp, const ElementParams&, const LaunchSite&);
 cudaError_t launch_gate(const GateParams&, const LaunchSite&);
 cudaError_t launch_sample(const DeviceSampleParams&, const LaunchSite&);
 cudaError_t launch_rope_store(const RopeStoreParams&, const LaunchSite&);
-/// `query_tiles`: most tiles of kAttendRows (token, head) rows of any sequence; `dim` 64, 96, 128 or 256.
-cudaError_t launch_attend(const AttendParams&, int dim, int query_tiles, int seqs, int rows, const LaunchSite&);
+/// `most_rows`: most (token, query head of a group) rows of any sequence; `dim` 64, 128 or 256.
+cudaError_t launch_attend(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
 
 }  // namespace quintet::cuda

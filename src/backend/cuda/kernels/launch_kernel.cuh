@@ -35,10 +35,10 @@ cudaError_t launch_kernel(void (*kernel)(Params), const Params& params, const La
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 
-/// Shared memory beyond 48 KiB must be asked for once a kernel; asking again is harmless and cheap.
+/// Shared memory beyond 48 KiB, static included, must be asked for once a kernel; asking again is harmless and cheap.
 template <class Params>
 cudaError_t allow_shared(void (*kernel)(Params), size_t bytes) {
-  if (bytes <= 48 * 1024) return cudaSuccess;
+  if (bytes <= 32 * 1024) return cudaSuccess;
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
 }
 

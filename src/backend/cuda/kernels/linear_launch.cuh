@@ -6,6 +6,7 @@
 
 #include "backend/cuda/kernels/embed.cuh"
 #include "backend/cuda/kernels/launch_kernel.cuh"
+#include "backend/cuda/kernels/linear_prompt_sm90.cuh"
 #include "backend/cuda/kernels/linear_shared_sm90.cuh"
 #include "backend/cuda/kernels/pack.cuh"
 
@@ -44,6 +45,16 @@ cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const Launch
 }
 
 template <class Format>
+cudaError_t launch_prompt(const ProductParams& p, const LaunchSite& site) {
+  constexpr auto kKernel = linear_prompt<Format>;
+  constexpr size_t kBytes = PromptRing<Format>::kSharedBytes;
+  if (const cudaError_t code = allow_shared<ProductParams>(kKernel, kBytes); code != cudaSuccess) return code;
+  const int tiles = p.n / kPromptOutputs * ((p.rows + kPromptRows - 1) / kPromptRows);
+  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(std::min(tiles, site.multiprocessors))),
+                                                   .block = dim3(kPromptThreads), .shared_bytes = kBytes}, site);
+}
+
+template <class Format>
 cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue, const LaunchSite& site) {
   switch (tiles) {
     case 0: return launch_tiles<Format, 0>(p, epilogue, site);
@@ -51,6 +62,12 @@ cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue,
     case 2: return launch_tiles<Format, 2>(p, epilogue, site);
     case 4: return launch_tiles<Format, 4>(p, epilogue, site);
     case 8: return launch_tiles<Format, 8>(p, epilogue, site);
+    case kPromptTiles:
+      // A minimum a group wants the sums of the activations beside the products: more accumulators than there are registers.
+      if constexpr (!Format::kHasMin) {
+        if (epilogue == Epilogue::whole) return launch_prompt<Format>(p, site);
+      }
+      return cudaErrorInvalidValue;
   }
   return cudaErrorInvalidValue;
 }
@@ -77,7 +94,7 @@ cudaError_t launch_embed(const EmbedParams& p, const LaunchSite& site) {
 
 template <class Format>
 constexpr ProductKernels product_kernels_of(WeightFormat format) {
-  return {format, Format::kPieceK, Format::kPieceBytes, launch_product<Format>, launch_pack<Format>, launch_unpack<Format>, launch_embed<Format>};
+  return {format, Format::kPieceK, Format::kPieceBytes, !Format::kHasMin, launch_product<Format>, launch_pack<Format>, launch_unpack<Format>, launch_embed<Format>};
 }
 
 }  // namespace quintet::cuda

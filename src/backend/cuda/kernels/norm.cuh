@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels/chunk_sum.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/ptx.cuh"
+#include "backend/cuda/kernels/slices.cuh"
 
 namespace quintet::cuda {
 
@@ -43,15 +44,12 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant_
   };
   // A thread's 8 columns of a chunk: the partial sums added in slice order.
   auto added = [&](int column, float (&v)[8]) {
+    const float* from = p.partial + static_cast<size_t>(row) * p.partial_stride + column;
+    const int64_t stride = static_cast<int64_t>(p.rows) * p.partial_stride;
+    const float4 a = add_slices<float4>(from, stride, p.slices), b = add_slices<float4>(from + 4, stride, p.slices);
+    const float sum[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = 0;
-    for (int s = 0; s < kSlices; ++s) {
-      const float4* from = reinterpret_cast<const float4*>(p.partial + (static_cast<size_t>(s) * p.rows + row) * p.partial_stride + column);
-      const float4 a = from[0], b = from[1];
-      const float w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) v[i] = s ? v[i] + w[i] : w[i];
-    }
+    for (int i = 0; i < 8; ++i) v[i] = sum[i];
     if (p.partial_bias)
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[i] += p.partial_bias[column + i];

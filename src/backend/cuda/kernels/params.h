@@ -64,7 +64,7 @@ struct GateParams {
   __half* out;           ///< operand B
   ActLayout layout;
   int64_t slice_stride;
-  int rows, n, stride, activation;
+  int rows, n, stride, slices, activation;
 };
 
 struct DeviceSampleParams {
@@ -97,7 +97,7 @@ struct ReduceParams {
   const float* bias;     ///< [columns] or null
   PlainMatrix out;
   int64_t slice_stride;
-  int rows, columns, stride;
+  int rows, columns, stride, slices;
   bool add;
 };
 
@@ -126,7 +126,7 @@ struct NormParams {
   __half* out;               ///< operand B
   ActLayout layout;
   float eps, post_eps;
-  int rows, hidden, partial_stride;
+  int rows, hidden, partial_stride, slices;
 };
 
 struct RopeStoreParams {
@@ -142,7 +142,7 @@ struct RopeStoreParams {
   uint8_t* pages;
   int64_t page_bytes;
   float eps, rope_scale;
-  int rows, stride, heads, kv_heads, dim, rope_dims, pairs_style, page_tokens, layer;
+  int rows, stride, slices, heads, kv_heads, dim, rope_dims, pairs_style, page_tokens, layer;
 };
 
 struct AttendParams {

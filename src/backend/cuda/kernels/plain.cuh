@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels/chunk_sum.cuh"
 #include "backend/cuda/kernels/linear_shared_sm90.cuh"
+#include "backend/cuda/kernels/slices.cuh"
 
 namespace quintet::cuda {
 
@@ -32,11 +33,7 @@ __global__ void __launch_bounds__(256) reduce_rows(const __grid_constant__ Reduc
   wait_for_previous();
   const int row = blockIdx.y, column = blockIdx.x * 256 + threadIdx.x;
   if (column >= p.columns) return;
-  float value = 0;
-  for (int s = 0; s < kSlices; ++s) {
-    const float part = p.partial[s * p.slice_stride + static_cast<size_t>(row) * p.stride + column];
-    value = s ? value + part : part;
-  }
+  float value = add_slices<float>(p.partial + static_cast<size_t>(row) * p.stride + column, p.slice_stride, p.slices);
   if (p.bias) value += p.bias[column];
   if (p.add) value += load_plain(p.out, row, column);
   store_plain(p.out, row, column, value);

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/ptx.cuh"
+#include "backend/cuda/kernels/slices.cuh"
 
 namespace quintet::cuda {
 
@@ -23,11 +24,12 @@ __global__ void rope_store(const __grid_constant__ RopeStoreParams p) {
   float v0 = 0, v1 = 0;
   const size_t column = static_cast<size_t>(head) * p.dim;
   __half* own = p.qkv ? p.qkv + static_cast<size_t>(row) * p.stride + column : nullptr;
-  if (own) v0 = __half2float(own[d0]), v1 = __half2float(own[d1]);
-  else for (int s = 0; s < kSlices; ++s) {
-    const float* from = p.partial + (static_cast<size_t>(s) * p.rows + row) * p.stride + column;
-    v0 = s ? v0 + from[d0] : from[d0];
-    v1 = s ? v1 + from[d1] : from[d1];
+  if (own) {
+    v0 = __half2float(own[d0]), v1 = __half2float(own[d1]);
+  } else {
+    const float* from = p.partial + static_cast<size_t>(row) * p.stride + column;
+    const int64_t stride = static_cast<int64_t>(p.rows) * p.stride;
+    v0 = add_slices<float>(from + d0, stride, p.slices), v1 = add_slices<float>(from + d1, stride, p.slices);
   }
   if (p.bias) v0 += p.bias[column + d0], v1 += p.bias[column + d1];
   const float* norm = is_q ? p.q_norm : is_k ? p.k_norm : nullptr;
