@@ -101,6 +101,7 @@ TEST(ChatTemplate, ScopesFollowTheText) {
   // A name that is assigned further down is undefined in the scopes before, whatever the caller gave.
   EXPECT_EQ(render_text("{% for i in [1] %}{{ x }}{% endfor %}{% set x = 1 %}", R"({"x": "given"})"), "");
   EXPECT_EQ(render_text("{{ x }}{% for i in [1] %}{{ x }}{% endfor %}{% set x = 1 %}", R"({"x": "given"})"), "givengiven");
+  EXPECT_EQ(render_text("{% print x %}{% set x = 1 %}", R"({"x": "given"})"), "given");
   EXPECT_EQ(render_text("{% if false %}{% set x = 1 %}{% endif %}{{ x }}", R"({"x": "given"})"), "given");
 }
 

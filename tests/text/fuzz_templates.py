@@ -212,7 +212,7 @@ class Generator:
 # Errors of ours that are limits or refusals, documented, where Python would go on.
 ALLOWED = re.compile(r"not supported|beyond|allowed|integer overflow|too large|complex number|runs too long|nested more than|is backed|\{:\}")
 # Results that name memory addresses cannot be compared.
-ADDRESS = re.compile(r" at 0x[0-9a-f]+|<built-in method|<generator|<function|iterator|reversed object|<class|&lt;generator|&lt;built|<bound method|<lt;function|&lt;function|<jinja2|<__main__|<template_reference")
+ADDRESS = re.compile(r" at 0x[0-9a-f]+|<built-in method|<generator|<function|iterator|reversed object|<class|&lt;generator|&lt;built|<bound method|<lt;function|&lt;function|<jinja2|<__main__|<template_reference", re.I)
 
 
 def main():

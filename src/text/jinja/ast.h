@@ -71,6 +71,7 @@ struct Expr {
 enum class StmtKind : uint8_t {
   text,          ///< text
   output,        ///< expr
+  print,         ///< values
   if_,           ///< branches: (test, body)..., body is else
   for_,          ///< target, expr (iterable), test (may be null), body, orelse; recursive
   set,           ///< target, expr

@@ -276,12 +276,10 @@ std::unique_ptr<Stmt> Parser::parse_filter_block(int line) {
 }
 
 std::unique_ptr<Stmt> Parser::parse_print(int line) {
-  auto node = std::make_unique<Stmt>(StmtKind::with, line);  // several outputs in a row
+  auto node = std::make_unique<Stmt>(StmtKind::print, line);
   while (!at_kind(TokenKind::block_end)) {
-    if (!node->body.empty()) expect(TokenKind::comma, "','");
-    auto output = std::make_unique<Stmt>(StmtKind::output, line);
-    output->expr = parse_expression();
-    node->body.push_back(std::move(output));
+    if (!node->values.empty()) expect(TokenKind::comma, "','");
+    node->values.push_back(parse_expression());
   }
   return node;
 }

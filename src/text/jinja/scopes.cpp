@@ -95,6 +95,7 @@ class Analyzer {
           break;
         case StmtKind::set_block: assign(*stmt.target, s, false); break;
         case StmtKind::macro: s.store(stmt.macro->name); break;
+        case StmtKind::print:
         case StmtKind::with:
           for (const ExprPtr& value : stmt.values) visit(value.get(), s);
           break;

@@ -122,6 +122,9 @@ Interpreter::Flow Interpreter::exec(const Body& body) {
     switch (s.kind) {
       case StmtKind::text: write(s.text); break;
       case StmtKind::output: write_value(eval(*s.expr)); break;
+      case StmtKind::print:
+        for (const ExprPtr& value : s.values) write_value(eval(*value));
+        break;
       case StmtKind::if_:
         if (Flow flow = exec_if(s); flow != Flow::normal) return flow;
         break;
