@@ -209,20 +209,23 @@ void CpuOps::attend_split(const StepView& step, const AttendArgs& args, const Qu
                           ThreadScratch& scratch, float* max, float* total, float* out) {
   const AttentionSpec& a = args.attention;
   const int padded = padded_dim(a.head_dim);
-  constexpr int kGroups = kAttendSplit / 16;
-  const uint16_t* keys[kGroups] = {};
-  const uint16_t* values[kGroups] = {};
+  constexpr int kGroups = kAttendSplit / 16, kAhead = kAttendTile / 16;  // and the first tile of the next split
+  const uint16_t* keys[kGroups + kAhead] = {};
+  const uint16_t* values[kGroups + kAhead] = {};
   const int32_t begin = split * kAttendSplit, end = std::min(begin + kAttendSplit, block.high + 1);
-  for (int32_t pos = std::max(begin, block.low / 16 * 16); pos < end; pos += 16) {
+  int groups = 0;
+  for (int32_t pos = std::max(begin, block.low / 16 * 16);
+       pos <= block.high && pos < begin + (kGroups + kAhead) * 16; pos += 16) {
     const BlockRef& ref = step.block_refs[int64_t{block.seq} * step.max_blocks + pos / args.kv.page.tokens];
     QUINTET_CHECK(ref.format == args.kv.page.format, "a block of format {}", ref.format);
     const int64_t in_page = int64_t{pos % args.kv.page.tokens} * padded;  // groups of 16: the same offset for K and V
-    keys[(pos - begin) / 16] = reinterpret_cast<uint16_t*>(head_of(args.kv, a, ref.page, 0, kv_head)) + in_page;
-    values[(pos - begin) / 16] = reinterpret_cast<uint16_t*>(head_of(args.kv, a, ref.page, 1, kv_head)) + in_page;
+    groups = (pos - begin) / 16 + 1;
+    keys[groups - 1] = reinterpret_cast<uint16_t*>(head_of(args.kv, a, ref.page, 0, kv_head)) + in_page;
+    values[groups - 1] = reinterpret_cast<uint16_t*>(head_of(args.kv, a, ref.page, 1, kv_head)) + in_page;
   }
   kernels_.attend({.vectors = block.count, .head_dim = a.head_dim, .padded_dim = padded, .q = scratch.q.data(),
                    .first = scratch.first.data(), .last = scratch.last.data(), .scale = a.scale, .k_groups = keys,
-                   .v_groups = values, .begin = begin, .end = end, .scores = scratch.scores.data(), .out = out,
+                   .v_groups = values, .groups = groups, .begin = begin, .end = end, .scores = scratch.scores.data(), .out = out,
                    .max = max, .total = total});
 }
 

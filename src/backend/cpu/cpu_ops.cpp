@@ -9,7 +9,8 @@
 namespace quintet::cpu {
 namespace {
 
-/// Rows that pass through a weight together: their packed activations then stay in the caches.
+/// Rows that pass through a weight together, which bounds the scratch. Smaller pieces, which would stay in the L2 cache,
+/// measured no faster (64 to 240 rows: 0 to 5 % slower), since each must unpack the weights anew.
 constexpr int64_t kRowsAtOnce = 512;
 
 /// Up to so many rows, each thread packs the activations for itself: cheaper than to wait for each other.
@@ -139,15 +140,16 @@ void CpuOps::write_tile(const Product& p, int64_t row_begin, int64_t rows, const
                         const float* acc) {
   const int64_t column = segment.first_row + tile * kTileRows;
   const auto count = std::min<int64_t>(kTileRows, segment.n - tile * kTileRows);
-  const float* bias = p.bias ? p.bias + column : nullptr;
+  float bias[kTileRows] = {};
+  if (p.bias) std::copy_n(p.bias + column, count, bias);
+  const bool adds = p.output == Output::add;
   for (int64_t row = 0; row < rows; ++row, acc += kTileRows) {
     float* out = p.out.row<float>(row_begin + row) + column;
-    if (p.output == Output::add) {
-      if (bias) for (int64_t i = 0; i < count; ++i) out[i] += acc[i] + bias[i];
-      else for (int64_t i = 0; i < count; ++i) out[i] += acc[i];
+    if (count == kTileRows) {  // of constant length, so that the compiler takes whole vectors
+      if (adds) for (int i = 0; i < kTileRows; ++i) out[i] += acc[i] + bias[i];
+      else for (int i = 0; i < kTileRows; ++i) out[i] = acc[i] + bias[i];
     } else {
-      if (bias) for (int64_t i = 0; i < count; ++i) out[i] = acc[i] + bias[i];
-      else for (int64_t i = 0; i < count; ++i) out[i] = acc[i];
+      for (int64_t i = 0; i < count; ++i) out[i] = (adds ? out[i] : 0) + (acc[i] + bias[i]);
     }
   }
 }
@@ -193,29 +195,8 @@ void CpuOps::product_rows(const Product& p, int64_t row_begin, int64_t rows) {
       pack_rows(p, row_begin, groups_, packed, mine.begin, mine.end, scratch);
       pool_.barrier();
     }
-    float* acc = scratch.acc.data();
     const Range range = part_of(tiles, thread, pool_.threads());
-    if (p.output == Output::gate) {
-      const Segment& gate = weight.segments[0];
-      const Segment& up = weight.segments[1];
-      float* up_acc = acc + rows * kTileRows;
-      for (int64_t tile = range.begin; tile < range.end; ++tile) {
-        tile_product(gate, tile, k, groups_, rows, packed, acc, scratch);
-        tile_product(up, tile, k, groups_, rows, packed, up_acc, scratch);
-        kernels_.gate(p.gate, acc, up_acc, rows * kTileRows, acc);
-        write_tile(p, row_begin, rows, gate, tile, acc);
-      }
-    } else {
-      int64_t before = 0;
-      for (const Segment& segment : weight.segments) {
-        const int64_t begin = std::max(range.begin, before), end = std::min(range.end, before + segment.tiles);
-        for (int64_t tile = begin - before; tile < end - before; ++tile) {
-          tile_product(segment, tile, k, groups_, rows, packed, acc, scratch);
-          write_tile(p, row_begin, rows, segment, tile, acc);
-        }
-        before += segment.tiles;
-      }
-    }
+    product_tiles(p, row_begin, rows, packed, range, scratch);
     if (!p.post_norm.weight) return;
     pool_.barrier();
     const float* norm = vector_of(p.post_norm.weight, p.out.cols);
@@ -226,6 +207,34 @@ void CpuOps::product_rows(const Product& p, int64_t row_begin, int64_t rows) {
       kernels_.add(values, p.out.cols, p.residual.row<float>(row));
     }
   });
+}
+
+/// `rows` rows from `row_begin` on, packed in groups_, times a range of tiles.
+void CpuOps::product_tiles(const Product& p, int64_t row_begin, int64_t rows, const Packed& packed, Range range,
+                           ThreadScratch& scratch) {
+  const CpuWeight& weight = *p.weight;
+  float* acc = scratch.acc.data();
+  if (p.output == Output::gate) {
+    const Segment& gate = weight.segments[0];
+    const Segment& up = weight.segments[1];
+    float* up_acc = acc + rows * kTileRows;
+    for (int64_t tile = range.begin; tile < range.end; ++tile) {
+      tile_product(gate, tile, weight.k, groups_, rows, packed, acc, scratch);
+      tile_product(up, tile, weight.k, groups_, rows, packed, up_acc, scratch);
+      kernels_.gate(p.gate, acc, up_acc, rows * kTileRows, acc);
+      write_tile(p, row_begin, rows, gate, tile, acc);
+    }
+    return;
+  }
+  int64_t before = 0;
+  for (const Segment& segment : weight.segments) {
+    const int64_t begin = std::max(range.begin, before), end = std::min(range.end, before + segment.tiles);
+    for (int64_t tile = begin - before; tile < end - before; ++tile) {
+      tile_product(segment, tile, weight.k, groups_, rows, packed, acc, scratch);
+      write_tile(p, row_begin, rows, segment, tile, acc);
+    }
+    before += segment.tiles;
+  }
 }
 
 void CpuOps::linear(const LinearArgs& args) {

@@ -99,6 +99,8 @@ class CpuOps final : public Ops {
 
   void product(const Product& p);
   void product_rows(const Product& p, int64_t begin, int64_t rows);
+  void product_tiles(const Product& p, int64_t row_begin, int64_t rows, const Packed& packed, Range range,
+                     ThreadScratch& scratch);
   void size_packed(Packed& packed, const CpuWeight& weight, int64_t rows, bool& integer, bool& floats, bool& sum16);
   void pack_rows(const Product& p, int64_t row_begin, std::span<const Group> groups, Packed& packed, int64_t begin,
                  int64_t end, ThreadScratch& scratch);

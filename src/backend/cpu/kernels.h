@@ -48,6 +48,7 @@ struct AttendBlock {
   float scale = 0;
   const uint16_t* const* k_groups = nullptr;  ///< f16 [padded_dim][16] of each 16 positions, from position `begin` on
   const uint16_t* const* v_groups = nullptr;  ///< f16 [16][padded_dim]
+  int groups = 0;                ///< entries of k_groups and v_groups: those beyond `end` may be asked for ahead of time
   int32_t begin = 0;             ///< first position, a multiple of kAttendTile
   int32_t end = 0;               ///< one past the last
   float* scores = nullptr;       ///< [max_queries][kAttendTile] scratch

@@ -1,6 +1,8 @@
 // Packing and unpacking of single rows, written for exactness; simd/formats-inl.h reads the same records with vectors.
 #include "backend/cpu/pack_formats.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -32,27 +34,40 @@ bool finite_half(uint32_t bits) { return (bits & 0x7C00u) != 0x7C00u; }
 /// Where the 16-bit lane (row, parity) of vector z lies.
 size_t lane(int z, int row, int parity) { return static_cast<size_t>(z) * 64 + static_cast<size_t>(row) * 4 + static_cast<size_t>(parity) * 2; }
 
+uint64_t get_u64(const uint8_t* p) {
+  uint64_t v;
+  std::memcpy(&v, p, 8);
+  return v;
+}
+
+// Fields of kBits bits at bits 0, 16, 32 and 48, side by side: four codes of one parity among eight.
+template <int kBits> uint32_t gather(uint64_t v) {
+  v |= v >> (16 - kBits);
+  constexpr uint32_t kPair = (1u << (2 * kBits)) - 1;
+  return (static_cast<uint32_t>(v) & kPair) | (static_cast<uint32_t>(v >> (32 - 2 * kBits)) & (kPair << (2 * kBits)));
+}
+
+// Eight codes at a time in a word (little endian): one by one they cost four times as long, and loading waits for this.
 void put_nibbles(uint8_t* record, int row, const uint8_t* codes) {
-  for (int z = 0; z < 4; ++z)
-    for (int h = 0; h < 2; ++h) {
-      const uint8_t* c = codes + 8 * z + h;
-      put_u16(record + lane(z, row, h), (c[0] & 15u) | (c[2] & 15u) << 4 | (c[4] & 15u) << 8 | (c[6] & 15u) << 12);
-    }
+  for (int z = 0; z < 4; ++z) {
+    const uint64_t c = get_u64(codes + 8 * z);
+    for (int h = 0; h < 2; ++h) put_u16(record + lane(z, row, h), gather<4>(c >> (8 * h) & 0x000F000F000F000Full));
+  }
 }
 /// Bits `bit` and `bit` + 1 of the codes.
 void put_two_bits(uint8_t* record, int row, const uint8_t* codes, int bit) {
-  for (int z = 0; z < 2; ++z)
-    for (int h = 0; h < 2; ++h) {
-      uint32_t v = 0;
-      for (int j = 0; j < 8; ++j) v |= (codes[16 * z + 2 * j + h] >> bit & 3u) << (2 * j);
-      put_u16(record + lane(z, row, h), v);
-    }
+  for (int z = 0; z < 2; ++z) {
+    const uint64_t c0 = get_u64(codes + 16 * z) >> bit, c1 = get_u64(codes + 16 * z + 8) >> bit;
+    constexpr uint64_t kMask = 0x0003000300030003ull;
+    for (int h = 0; h < 2; ++h)
+      put_u16(record + lane(z, row, h), gather<2>(c0 >> (8 * h) & kMask) | gather<2>(c1 >> (8 * h) & kMask) << 8);
+  }
 }
 /// Bit `bit` of the codes.
 void put_bits(uint8_t* record, int row, const uint8_t* codes, int bit) {
   for (int h = 0; h < 2; ++h) {
     uint32_t v = 0;
-    for (int p = 0; p < 16; ++p) v |= (codes[2 * p + h] >> bit & 1u) << p;
+    for (int q = 0; q < 4; ++q) v |= gather<1>(get_u64(codes + 8 * q) >> (bit + 8 * h) & 0x0001000100010001ull) << (4 * q);
     put_u16(record + lane(0, row, h), v);
   }
 }
@@ -77,6 +92,8 @@ int byte_at(const uint8_t* record, int row, int k) {
 
 // --- source blocks ---------------------------------------------------------------------------------------------------
 
+static_assert(std::endian::native == std::endian::little, "codes are gathered from words of bytes");
+
 /// Codes of the 32-weight formats: low nibbles are the first 16 weights, high nibbles the others.
 void split_nibbles(const uint8_t* qs, uint8_t* codes) {
   for (int i = 0; i < 16; ++i) {
@@ -84,8 +101,15 @@ void split_nibbles(const uint8_t* qs, uint8_t* codes) {
     codes[i + 16] = qs[i] >> 4;
   }
 }
-void add_fifth_bits(const uint8_t* qh, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) codes[i] |= static_cast<uint8_t>((qh[i / 8] >> (i % 8) & 1) << 4);
+/// Bit i of `mask` belongs to weight i: even and odd bits go to the two lanes.
+void put_mask(uint8_t* record, int row, uint32_t mask) {
+  for (int h = 0; h < 2; ++h) {
+    uint32_t v = mask >> h & 0x55555555u;
+    v = (v | v >> 1) & 0x33333333u;
+    v = (v | v >> 2) & 0x0F0F0F0Fu;
+    v = (v | v >> 4) & 0x00FF00FFu;
+    put_u16(record + lane(0, row, h), v | v >> 8);
+  }
 }
 
 /// The eight 6-bit scales and minima in 12 bytes of q4_k and q5_k.
@@ -253,9 +277,10 @@ bool pack_32(WeightFormat format, const uint8_t* s, uint8_t* unit, int row) {
     case WeightFormat::q5_1: {
       const int halves = format == WeightFormat::q5_1 ? 2 : 1;
       split_nibbles(s + 2 * halves + 4, codes);
-      add_fifth_bits(s + 2 * halves, codes);
       put_nibbles(unit, row, codes);
-      put_bits(unit + 256, row, codes, 4);
+      uint32_t fifth;
+      std::memcpy(&fifth, s + 2 * halves, 4);
+      put_mask(unit + 256, row, fifth);
       return put_halves(320, halves);
     }
     case WeightFormat::q8_0: {
@@ -311,17 +336,31 @@ int pack_step(WeightFormat format) {
   return block > 1 ? block : 1;
 }
 
+bool pack_float_tile(WeightFormat format, const uint8_t* const* rows, int count, int64_t k, uint8_t* tile) {
+  const bool wide = format == WeightFormat::f32;
+  const uint32_t special = wide ? 0x7F800000u : format == WeightFormat::f16 ? 0x7C00u : 0x7F80u;  // exponent of Inf, NaN
+  uint32_t bad = 0;
+  constexpr int64_t kStretch = 64;  // so that the lines written to stay in the L1 cache from row to row
+  for (int64_t begin = 0; begin < k; begin += kStretch) {
+    const int64_t end = std::min(k, begin + kStretch);
+    for (int row = 0; row < count; ++row)
+      for (int64_t i = begin; i < end; ++i) {
+        uint32_t bits = 0;
+        if (wide) {
+          std::memcpy(&bits, rows[row] + 4 * i, 4);
+          std::memcpy(tile + (i * kTileRows + row) * 4, &bits, 4);
+        } else {
+          bits = get_u16(rows[row] + 2 * i);
+          put_u16(tile + (i * kTileRows + row) * 2, bits);
+        }
+        bad |= static_cast<uint32_t>((bits & special) == special);
+      }
+  }
+  return bad == 0;
+}
+
 bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, int row) {
   switch (format) {
-    case WeightFormat::f32:
-      std::memcpy(units + row * 4, source, 4);
-      return (get_u16(source + 2) & 0x7F80u) != 0x7F80u;
-    case WeightFormat::f16:
-      std::memcpy(units + row * 2, source, 2);
-      return finite_half(get_u16(source));
-    case WeightFormat::bf16:
-      std::memcpy(units + row * 2, source, 2);
-      return (get_u16(source) & 0x7F80u) != 0x7F80u;
     case WeightFormat::q2_k: return pack_q2_k(source, units, row);
     case WeightFormat::q3_k: return pack_q3_k(source, units, row);
     case WeightFormat::q4_k: return pack_q45_k(source, units, row, false);

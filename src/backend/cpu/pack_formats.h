@@ -14,8 +14,11 @@ Layout layout_of(WeightFormat format);
 /// Inputs that one call of pack_unit_row takes: whole blocks of the format and whole units of its layout.
 int pack_step(WeightFormat format);
 
-/// Writes row `row` of the units at `units` from the source blocks of pack_step(format) inputs. Records are zero
-/// before. False: a scale, or a value of a float format, is not finite.
+/// Packs `count` rows of k values of a float format into a tile. False: a value is not finite.
+bool pack_float_tile(WeightFormat format, const uint8_t* const* rows, int count, int64_t k, uint8_t* tile);
+
+/// Writes row `row` of the units at `units` from the source blocks of pack_step(format) inputs of a compressed format.
+/// False: a scale is not finite.
 bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, int row);
 
 /// Whether the scales (of a float format: the values) of `count` source blocks are finite.

@@ -84,8 +84,17 @@ int64_t pack_tile(const HostWeight& part, const Segment& segment, int64_t tile) 
   const auto row_bytes = static_cast<size_t>(part.row_bytes());
   const auto tile_size = static_cast<size_t>(tile_bytes(segment.layout, part.k));
   uint8_t* out = segment.data + static_cast<size_t>(tile) * tile_size;
-  std::memset(out, 0, tile_size);
+  if ((tile + 1) * kTileRows > part.n) std::memset(out, 0, tile_size);  // rows that do not exist
   int64_t bad = -1;
+  if (!info.integer) {
+    const uint8_t* rows[kTileRows] = {};
+    const auto count = static_cast<int>(std::min<int64_t>(kTileRows, part.n - tile * kTileRows));
+    for (int row = 0; row < count; ++row)
+      rows[row] = part.bytes.data() + static_cast<size_t>(tile * kTileRows + row) * row_bytes;
+    if (pack_float_tile(part.format, rows, count, part.k, out)) return -1;
+    for (int row = 0; row < count; ++row)
+      if (!blocks_finite(part.format, rows[row], part.k)) return tile * kTileRows + row;
+  }
   for (int row = 0; row < kTileRows; ++row) {
     const int64_t index = tile * kTileRows + row;
     if (index >= part.n) break;

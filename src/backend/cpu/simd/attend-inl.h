@@ -15,27 +15,36 @@ constexpr int kMaxQueries = 4;
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-/// Scores of kGroups groups of 16 positions, from group `group` of the block on.
-template <int kQueries, int kGroups>
-HWY_INLINE void score_groups(const AttendBlock& a, int group, int in_tile) {
+/// Scores of kGroups groups of 16 positions, from group `group` of the block on. Where kAhead, asks the caches for the
+/// next tile's keys and values meanwhile: pages lie apart, so the hardware does not foresee them.
+template <int kQueries, int kGroups, bool kAhead>
+HWY_INLINE void score_groups(const AttendBlock& a, int group, int in_tile, bool masked) {
   F acc[kQueries][kGroups];
 #pragma GCC unroll 16
   for (int t = 0; t < kQueries; ++t)
     for (int g = 0; g < kGroups; ++g) acc[t][g] = set(0);
   const float* q = a.q;
-  for (int d = 0; d < a.head_dim; ++d, q += kMaxQueries)
+  for (int d = 0; d < a.head_dim; ++d, q += kMaxQueries) {
+    if (kAhead && d % 2 == 0)
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) {
+        __builtin_prefetch(a.k_groups[group + kGroups + g] + d * 16);
+        __builtin_prefetch(a.v_groups[group + kGroups + g] + d * 16);
+      }
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
       const F k = load_f16(a.k_groups[group + g] + d * 16);
 #pragma GCC unroll 16
       for (int t = 0; t < kQueries; ++t) acc[t][g] = fma(k, set(q[t]), acc[t][g]);
     }
+  }
 #pragma GCC unroll 16
   for (int t = 0; t < kQueries; ++t)
     for (int g = 0; g < kGroups; ++g) {
-      const F score = mul(acc[t][g], set(a.scale));
-      store(select_range(a.begin + (group + g) * 16, a.first[t], a.last[t], score, set(kMinusInfinity)),
-            a.scores + t * kAttendTile + (in_tile + g) * 16);
+      F score = mul(acc[t][g], set(a.scale));
+      if (masked)
+        score = select_range(a.begin + (group + g) * 16, a.first[t], a.last[t], score, set(kMinusInfinity));
+      store(score, a.scores + t * kAttendTile + (in_tile + g) * 16);
     }
 }
 
@@ -62,63 +71,84 @@ HWY_INLINE void add_values(const AttendBlock& a, int column, int32_t from, int32
     for (int c = 0; c < kColumns; ++c) store(acc[t][c], a.out + t * a.padded_dim + (column + c) * 16);
 }
 
+/// One step of the online softmax: scores become weights, the running maxima and totals move on. Lane t of `largest` and
+/// `total` belongs to query t.
+template <int kQueries>
+HWY_INLINE void soften_tile(const AttendBlock& a, int32_t tile, bool masked, F& largest, F& total, float* correction) {
+  alignas(64) float maxima[16] = {}, sums[16] = {};
+  for (int t = 0; t < kQueries; ++t) {
+    const float* row = a.scores + t * kAttendTile;
+    maxima[t] = max_lanes(max(max(load(row), load(row + 16)), max(load(row + 32), load(row + 48))));
+  }
+  const F before = largest;
+  largest = max(before, load(maxima));
+  // Nothing seen before, or still nothing: there is nothing to correct, and no difference of infinities may get through.
+  const F factor = zero_where(before, kMinusInfinity, exp(sub(before, largest)));
+  alignas(64) float shift[16];
+  store(zero_where(largest, kMinusInfinity, largest), shift);
+  for (int t = 0; t < kQueries; ++t) {
+    float* row = a.scores + t * kAttendTile;
+    F p[4];
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; ++g) {
+      p[g] = exp(sub(load(row + g * 16), set(shift[t])));
+      if (masked) p[g] = select_range(tile + g * 16, a.first[t], a.last[t], p[g], set(0));
+      store(p[g], row + g * 16);
+    }
+    sums[t] = sum_lanes(add(add(p[0], p[1]), add(p[2], p[3])));
+  }
+  total = add(mul(total, factor), load(sums));
+  store(factor, correction);
+}
+
 template <int kQueries>
 void attend_as(const AttendBlock& a) {
-  int32_t first = a.first[0], last = a.last[0];
+  int32_t first = a.first[0], last = a.last[0];          // what any query sees
+  int32_t all_first = a.first[0], all_last = a.last[0];  // what all of them see
   for (int t = 0; t < a.vectors; ++t) {
     first = a.first[t] < first ? a.first[t] : first;
     last = a.last[t] > last ? a.last[t] : last;
+    all_first = a.first[t] > all_first ? a.first[t] : all_first;
+    all_last = a.last[t] < all_last ? a.last[t] : all_last;
   }
-  for (int t = 0; t < kQueries; ++t) {
-    a.max[t] = kMinusInfinity;
-    a.total[t] = 0;
+  F largest = set(kMinusInfinity), total = set(0);
+  for (int t = 0; t < kQueries; ++t)
     for (int d = 0; d < a.padded_dim; d += 16) store(set(0), a.out + t * a.padded_dim + d);
-  }
   if (first < a.begin) first = a.begin;
   if (last >= a.end) last = a.end - 1;
-  if (first > last) return;
   for (int32_t tile = first / kAttendTile * kAttendTile; tile <= last; tile += kAttendTile) {
     const int32_t from = first > tile ? first : tile;
     const int32_t to = last + 1 < tile + kAttendTile ? last + 1 : tile + kAttendTile;
     const int group = (tile - a.begin) / 16;
     const int low = (from - tile) / 16, high = (to - tile + 15) / 16;  // groups of the tile that are read
+    const bool masked = all_first > tile || all_last < tile + kAttendTile - 1;
     if (kQueries <= 4 && kParts == 1 && low == 0 && high == 4) {
-      score_groups<kQueries, 4>(a, group, 0);  // few queries: four chains each hide the latency of fma
+      // Few queries: four chains each hide the latency of fma.
+      if (group + 8 <= a.groups) score_groups<kQueries, 4, true>(a, group, 0, masked);
+      else score_groups<kQueries, 4, false>(a, group, 0, masked);
     } else {
       for (int g = 0; g < 4; ++g) {
         if (g >= low && g < high) {
-          score_groups<kQueries, 1>(a, group + g, g);
+          score_groups<kQueries, 1, false>(a, group + g, g, masked);
           continue;
         }
         for (int t = 0; t < kQueries; ++t) store(set(kMinusInfinity), a.scores + t * kAttendTile + g * 16);
       }
     }
-    float correction[kQueries];
-    for (int t = 0; t < kQueries; ++t) {
-      float* row = a.scores + t * kAttendTile;
-      F s[4];
-      for (int g = 0; g < 4; ++g) s[g] = load(row + g * 16);
-      const float tile_max = max_lanes(max(max(s[0], s[1]), max(s[2], s[3])));
-      const float largest = a.max[t] > tile_max ? a.max[t] : tile_max;
-      if (largest == kMinusInfinity) {  // nothing seen yet, nothing here
-        for (int g = 0; g < 4; ++g) store(set(0), row + g * 16);
-        correction[t] = 1;
-        continue;
-      }
-      alignas(64) float factor[16];
-      store(exp(set(a.max[t] - largest)), factor);
-      correction[t] = a.max[t] == kMinusInfinity ? 0 : factor[0];
-      for (int g = 0; g < 4; ++g)
-        s[g] = select_range(tile + g * 16, a.first[t], a.last[t], exp(sub(s[g], set(largest))), set(0));
-      for (int g = 0; g < 4; ++g) store(s[g], row + g * 16);
-      a.total[t] = a.total[t] * correction[t] + sum_lanes(add(add(s[0], s[1]), add(s[2], s[3])));
-      a.max[t] = largest;
-    }
+    alignas(64) float correction[16];
+    soften_tile<kQueries>(a, tile, masked, largest, total, correction);
     constexpr int kColumns = kParts > 1 ? 1 : kQueries > 6 ? 2 : 4;
     int column = 0;
     for (; column + kColumns <= a.padded_dim / 16; column += kColumns)
       add_values<kQueries, kColumns>(a, column, from, to, correction, tile);
     for (; column < a.padded_dim / 16; ++column) add_values<kQueries, 1>(a, column, from, to, correction, tile);
+  }
+  alignas(64) float maxima[16], totals[16];
+  store(largest, maxima);
+  store(total, totals);
+  for (int t = 0; t < kQueries; ++t) {
+    a.max[t] = maxima[t];
+    a.total[t] = totals[t];
   }
 }
 

@@ -136,11 +136,14 @@ void product_float(const TileProduct& p) {
 #if HWY_TARGET == HWY_AVX3
 constexpr int kGroupSizes[] = {12, 8, 4, 2, 1, 0};
 #define GROUP_SIZES(X) X(12) X(8) X(4) X(2) X(1)
+#define DIRECT_SIZES(X) X(4) X(2) X(1)
+constexpr int kDirectRows = 4;
 #else
 constexpr int kGroupSizes[] = {4, 2, 1, 0};  // 16 registers: two accumulators a row
 #define GROUP_SIZES(X) X(4) X(2) X(1)
+#define DIRECT_SIZES(X) X(1)
+constexpr int kDirectRows = 1;
 #endif
-constexpr int kDirectRows = 4;
 
 void product(const TileProduct& p) {
 #define FLOAT_CASE(N) case N: return product_float<L, N>(p);
@@ -151,12 +154,9 @@ void product(const TileProduct& p) {
   if (p.layout == Layout::f16) return of_float.template operator()<Layout::f16>();
   if (p.layout == Layout::bf16) return of_float.template operator()<Layout::bf16>();
   if (!p.panel) {
+#define DIRECT_CASE(N) case N: return product_direct<L, N>(p);
     visit_layout(p.layout, [&]<Layout L>() {
-      switch (p.x.rows) {
-        case 1: return product_direct<L, 1>(p);
-        case 2: return product_direct<L, 2>(p);
-        case 4: return product_direct<L, 4>(p);
-      }
+      switch (p.x.rows) { DIRECT_SIZES(DIRECT_CASE) }
     });
     return;
   }

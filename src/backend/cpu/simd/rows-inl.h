@@ -29,13 +29,6 @@ void norm_row(const float* x, int64_t cols, const float* weight, float eps, floa
   for (; i < cols; ++i) out[i] = x[i] * inverse * weight[i];
 }
 
-/// Sum of 16 int32.
-HWY_INLINE int32_t sum_lanes_i32(I a) {
-  auto s = a.v[0];
-  for (int i = 1; i < kParts; ++i) s = hn::Add(s, a.v[i]);
-  return hn::GetLane(hn::SumOfLanes(DI(), s));
-}
-
 /// Stores 16 int32 as int16.
 HWY_INLINE void store_narrow(I a, int16_t* p) {
   using D16 = hn::Rebind<int16_t, DI>;
@@ -44,27 +37,33 @@ HWY_INLINE void store_narrow(I a, int16_t* p) {
 
 /// One block of 32 values to 16-bit codes of a scale of their own; a value that is not finite makes the block NaN.
 HWY_INLINE void quantize_block(const PackRow& a, const float* y, int64_t block) {
+  constexpr int32_t kInfinityBits = 0x7F800000;
   const F y0 = load(y), y1 = load(y + 16);
-  const float largest = max_lanes(max(abs(y0), abs(y1)));
-  const float finite = sum_lanes(add(mul(y0, set(0)), mul(y1, set(0))));  // NaN where a value is NaN or Inf
+  const int32_t bits = max_lanes_i32(max_i32(magnitude_bits(y0), magnitude_bits(y1)));
+  float largest;
+  memcpy(&largest, &bits, sizeof(largest));
+  float scale, inverse;
   // Below 1e-30 the inverse would overflow; such a block is zero beside anything that it could be added to.
-  const bool zero = largest < 1e-30f && finite == 0;
-  const float scale = !(finite == 0) ? finite : zero ? 0.0f : largest / 32767.0f;
-  const F inverse = set(zero || !(finite == 0) ? 0.0f : 32767.0f / largest);
-  const F nothing = set(0);
-  const bool usable = !zero && finite == 0;
-  const I q0 = to_nearest(usable ? mul(y0, inverse) : nothing), q1 = to_nearest(usable ? mul(y1, inverse) : nothing);
+  if (bits < kInfinityBits && largest >= 1e-30f) [[likely]] {
+    scale = largest / 32767.0f;
+    inverse = 32767.0f / largest;
+  } else {
+    scale = bits < kInfinityBits ? 0.0f : __builtin_nanf("");
+    inverse = 0;
+  }
+  I q0 = to_nearest(mul(y0, set(inverse))), q1 = to_nearest(mul(y1, set(inverse)));
+  if (bits >= kInfinityBits) q0 = q1 = set_i32(0);
   alignas(64) int16_t codes[32];
   store_narrow(q0, codes);
   store_narrow(q1, codes + 16);
   int32_t* out = a.pairs + block * kPairs * a.rows + a.index;
+#pragma GCC unroll 16
   for (int p = 0; p < kPairs; ++p) memcpy(out + p * a.rows, codes + 2 * p, 4);
   a.scale[block * a.rows + a.index] = scale;
-  const int32_t s0 = sum_lanes_i32(q0), s1 = sum_lanes_i32(q1);
-  a.sum[block * a.rows + a.index] = static_cast<float>(s0 + s1) * scale;
+  a.sum[block * a.rows + a.index] = static_cast<float>(sum_lanes_i32(add_i32(q0, q1))) * scale;
   if (a.sum16) {
-    a.sum16[(2 * block) * a.rows + a.index] = static_cast<float>(s0) * scale;
-    a.sum16[(2 * block + 1) * a.rows + a.index] = static_cast<float>(s1) * scale;
+    a.sum16[(2 * block) * a.rows + a.index] = static_cast<float>(sum_lanes_i32(q0)) * scale;
+    a.sum16[(2 * block + 1) * a.rows + a.index] = static_cast<float>(sum_lanes_i32(q1)) * scale;
   }
 }
 

@@ -52,6 +52,9 @@ HWY_INLINE I load_i32(const int32_t* p) { I r; EACH r.v[i] = hn::LoadU(DI(), p +
 HWY_INLINE void store_i32(I a, int32_t* p) { EACH hn::StoreU(a.v[i], DI(), p + i * kLanes); }
 HWY_INLINE I set_i32(int32_t x) { I r; EACH r.v[i] = hn::Set(DI(), x); return r; }
 HWY_INLINE I add_i32(I a, I b) { EACH a.v[i] = hn::Add(a.v[i], b.v[i]); return a; }
+HWY_INLINE I max_i32(I a, I b) { EACH a.v[i] = hn::Max(a.v[i], b.v[i]); return a; }
+/// The bits of |a|: as integers they are ordered as the magnitudes are, Inf and NaN last.
+HWY_INLINE I magnitude_bits(F a) { I r; EACH r.v[i] = hn::BitCast(DI(), hn::Abs(a.v[i])); return r; }
 HWY_INLINE F to_float(I a) { F r; EACH r.v[i] = hn::ConvertTo(DF(), a.v[i]); return r; }
 /// To the nearest integer, ties to even.
 HWY_INLINE I to_nearest(F a) { I r; EACH r.v[i] = hn::NearestInt(a.v[i]); return r; }
@@ -126,7 +129,13 @@ HWY_INLINE F load_i8_as_float(const uint8_t* p) {
   return r;
 }
 
-/// Lanes a to b of `yes` where first <= base + lane <= last, else of `no`.
+/// `value` in the lanes where a is not `what`, else 0.
+HWY_INLINE F zero_where(F a, float what, F value) {
+  EACH value.v[i] = hn::IfThenZeroElse(hn::Eq(a.v[i], hn::Set(DF(), what)), value.v[i]);
+  return value;
+}
+
+/// `yes` in the lanes where first <= base + lane <= last, else `no`.
 HWY_INLINE F select_range(int32_t base, int32_t first, int32_t last, F yes, F no) {
   EACH {
     const auto lane = hn::Iota(DI(), base + i * kLanes);
@@ -136,19 +145,31 @@ HWY_INLINE F select_range(int32_t base, int32_t first, int32_t last, F yes, F no
   return yes;
 }
 
-/// Trees over the 16 lanes that are the same for every target: lane l meets l + 8, then + 4, + 2, + 1.
-HWY_INLINE float sum_lanes(F a) {
-  alignas(64) float l[16];
-  store(a, l);
-  for (int step = 8; step > 0; step /= 2)
-    for (int j = 0; j < step; ++j) l[j] += l[j + step];
-  return l[0];
+/// The 16 lanes (of registers with the tag D) folded to 4 by `op`: lane l with l + 8, then with l + 4.
+template <class D, class V, class Op> HWY_INLINE auto fold_to_four(V a, Op op) {
+  if constexpr (kParts == 1) {
+    const hn::Half<D> half;
+    const hn::Half<hn::Half<D>> quarter;
+    const auto eight = op(hn::LowerHalf(half, a.v[0]), hn::UpperHalf(half, a.v[0]));
+    return op(hn::LowerHalf(quarter, eight), hn::UpperHalf(quarter, eight));
+  } else if constexpr (kParts == 2) {
+    const hn::Half<D> half;
+    const auto eight = op(a.v[0], a.v[1]);
+    return op(hn::LowerHalf(half, eight), hn::UpperHalf(half, eight));
+  } else {
+    return op(op(a.v[0], a.v[2]), op(a.v[1], a.v[3]));
+  }
 }
-HWY_INLINE float max_lanes(F a) {
-  auto m = a.v[0];
-  for (int i = 1; i < kParts; ++i) m = hn::Max(m, a.v[i]);
-  return hn::GetLane(hn::MaxOfLanes(DF(), m));
+/// A tree over the 16 lanes that is the same for every target: lane l meets l + 8, then + 4, + 2, + 1.
+template <class D, class V, class Op> HWY_INLINE auto reduce_lanes(V a, Op op) {
+  auto four = fold_to_four<D>(a, op);
+  four = op(four, hn::Shuffle1032(four));
+  return hn::GetLane(op(four, hn::Shuffle2301(four)));
 }
+HWY_INLINE float sum_lanes(F a) { return reduce_lanes<DF>(a, [](auto x, auto y) { return hn::Add(x, y); }); }
+HWY_INLINE float max_lanes(F a) { return reduce_lanes<DF>(a, [](auto x, auto y) { return hn::Max(x, y); }); }
+HWY_INLINE int32_t sum_lanes_i32(I a) { return reduce_lanes<DI>(a, [](auto x, auto y) { return hn::Add(x, y); }); }
+HWY_INLINE int32_t max_lanes_i32(I a) { return reduce_lanes<DI>(a, [](auto x, auto y) { return hn::Max(x, y); }); }
 
 /// e^x to about 1 ulp for x in [-87, 88], clamped outside; NaN for NaN.
 HWY_INLINE F exp(F x) {
