@@ -43,11 +43,10 @@ constexpr int64_t kRounds = 1 << 20;
   __attribute__((target(target_flags), noinline)) double name(int) {             \
     type a[12], w = zero;                                                        \
     for (auto& v : a) v = zero;                                                  \
-    asm volatile("" : "+v"(w));                                                  \
     for (int64_t i = 0; i < kRounds; ++i) {                                      \
       _Pragma("GCC unroll 12") for (int t = 0; t < 12; ++t) {                    \
         a[t] = step;                                                             \
-        asm volatile("" : "+v"(a[t]));                                           \
+        asm volatile("" : "+v"(a[t]), "+v"(w));                                  \
       }                                                                          \
     }                                                                            \
     return static_cast<double>(kRounds) * 12 * (macs);                           \
