@@ -47,7 +47,7 @@ struct EngineOptions {
   int32_t sequences = 16;
   int32_t waiting = 256;
   int64_t kv_tokens = 0;  ///< 0: room for `sequences` of 4096 tokens or one full context, as memory allows
-  int32_t step_tokens = 512;  ///< a prompt goes in chunks of this, of a quarter of it beside streams
+  int32_t step_tokens = 512;  ///< longest chunk of a prompt; shorter beside streams and on slow machines
   int32_t block_tokens = 16;
   int32_t unread_events = 2048;  ///< of a request: with so many its reader is gone, and it is cancelled
 };

@@ -114,14 +114,25 @@ Status Loop::step(std::vector<TokenEvent>& events) {
   QUINTET_CHECK(!plan_.items.empty(),
                 "nothing can run of {} running and {} waiting, with {} blocks available", running_.size(),
                 waiting_.size(), cache_.available_blocks());
-  apply_plan(options_.clock_us());
+  const int64_t begin_us = options_.clock_us();
+  apply_plan(begin_us);
   if (Status status = run_plan(); !status) {
     fail_all(status.error().message, events);
     return status;
   }
   ++stats_.steps;
-  commit(options_.clock_us(), events);
+  const int64_t end_us = options_.clock_us();
+  measure(end_us - begin_us);
+  commit(end_us, events);
   return {};
+}
+
+/// Learns how fast prompts go. Steps of few rows are left out: their time is that of reading the weights.
+void Loop::measure(int64_t step_us) {
+  constexpr int32_t kFewRows = 16;
+  if (step_us <= 0 || plan_.rows < kFewRows) return;
+  const double rows_per_s = plan_.rows * 1e6 / static_cast<double>(step_us);
+  rows_per_s_ = rows_per_s_ == 0 ? rows_per_s : 0.75 * rows_per_s_ + 0.25 * rows_per_s;
 }
 
 SequenceState Loop::state_of(const Sequence& sequence) const {
@@ -161,9 +172,11 @@ void Loop::make_plan() {
     waiting_states_.push_back(state);
     planned_.push_back(&sequence);
   }
-  scheduler_.plan(
-      {.running = running_states_, .waiting = waiting_states_, .available_blocks = cache_.available_blocks()},
-      plan_);
+  scheduler_.plan({.running = running_states_,
+                   .waiting = waiting_states_,
+                   .available_blocks = cache_.available_blocks(),
+                   .rows_per_s = rows_per_s_},
+                  plan_);
 }
 
 void Loop::preempt(Sequence& sequence) {

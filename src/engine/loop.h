@@ -51,6 +51,7 @@ class Loop {
   void make_plan();
   void apply_plan(int64_t now_us);
   Status run_plan();
+  void measure(int64_t step_us);
   void commit(int64_t now_us, std::vector<TokenEvent>& events);
   void commit_item(const PlanItem& item, Sequence& sequence, const Sampled* sampled, int64_t now_us,
                    std::vector<TokenEvent>& events);
@@ -70,6 +71,7 @@ class Loop {
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_, waiting_;  ///< by priority
   uint64_t submitted_ = 0;
+  double rows_per_s_ = 0;  ///< of steps with prompts, a moving average; 0: none yet
   uint64_t preemptions_ = 0;
   EngineStats stats_;
 

@@ -7,9 +7,13 @@
 namespace quintet {
 namespace {
 
-/// Of a step's prompt tokens, one in so many is left beside streams. With 512, a token of a stream waits for
-/// 128 rows.
+/// Of a step's prompt tokens, one in so many is left beside streams.
 constexpr int32_t kStreamShare = 4;
+/// How long a step should take at most: what a cancel, or the next token of a stream, waits for.
+constexpr double kStep_s = 1, kStepBesideStreams_s = 0.2;
+/// The chunk while the speed is not known, and the shortest one: below that the weights are read again and
+/// again for few rows.
+constexpr int32_t kFirstChunk_tokens = 64, kShortestChunk_tokens = 32;
 
 bool before(const SequenceState& a, const SequenceState& b) {
   return a.priority_us != b.priority_us ? a.priority_us < b.priority_us : a.order < b.order;
@@ -117,23 +121,27 @@ struct Pass {
 
 }  // namespace
 
+int32_t Scheduler::prompt_tokens(double rows_per_s, bool streams) const {
+  // Never nothing, so that many streams cannot keep newcomers out.
+  const int32_t most = streams ? std::max(1, limits_.step_tokens / kStreamShare) : limits_.step_tokens;
+  if (rows_per_s <= 0) return std::min(most, kFirstChunk_tokens);
+  const double in_time = rows_per_s * (streams ? kStepBesideStreams_s : kStep_s);
+  return static_cast<int32_t>(std::clamp<double>(in_time, std::min(most, kShortestChunk_tokens), most));
+}
+
 void Scheduler::plan(const SchedulerInput& input, StepPlan& plan) const {
   plan.preempt.clear();
   plan.admit.clear();
   plan.items.clear();
   plan.rows = 0;
-  // Beside streams a prompt goes in shorter chunks, since each of them waits for the whole step. It always
-  // gets some, so that many streams cannot keep newcomers out.
   const bool streams = std::ranges::any_of(input.running, [](const SequenceState& state) {
     return state.computed_tokens + 1 == state.known_tokens;
   });
-  const int32_t prompt_tokens =
-      streams ? std::max(1, limits_.step_tokens / kStreamShare) : limits_.step_tokens;
   Pass pass{.limits = limits_,
             .input = input,
             .plan = plan,
             .available_blocks = input.available_blocks,
-            .prompt_budget = prompt_tokens,
+            .prompt_budget = prompt_tokens(input.rows_per_s, streams),
             .victims_from = input.running.size()};
   // Merge by priority. Running sequences below victims_from still run.
   size_t next_running = 0, next_waiting = 0;

@@ -41,6 +41,7 @@ struct SchedulerInput {
   std::span<const SequenceState> running;  ///< by priority
   std::span<const SequenceState> waiting;  ///< by priority; the first few suffice
   int64_t available_blocks = 0;
+  double rows_per_s = 0;  ///< speed of prompts, as measured; 0: not known yet
 };
 
 class Scheduler {
@@ -53,6 +54,10 @@ class Scheduler {
   }
   /// Most rows of a step.
   int32_t max_rows() const { return limits_.step_tokens + limits_.sequences; }
+
+  /// Prompt tokens of the next step: no more than take about a second, or a fifth of one beside streams,
+  /// which all wait for the whole step. Chunks may depend on the clock, since they change no bits.
+  int32_t prompt_tokens(double rows_per_s, bool streams) const;
 
   /// Fills `plan`. Where anything runs or waits, and the pool holds the longest sequence, at least one item
   /// comes out.

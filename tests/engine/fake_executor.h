@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -69,6 +70,7 @@ class FakeExecutor : public Executor {
     const StepView& step = inputs.view;
     ++steps_;
     rows_ = step.rows;
+    if (on_launch) on_launch();
     if (steps_ == fail_at_) return internal_error("the device fell off the bus");
     check_within(inputs);
     written_.clear();
@@ -90,6 +92,8 @@ class FakeExecutor : public Executor {
                                                                     .logprob = -static_cast<float>(k)};
     return {};
   }
+
+  std::function<void()> on_launch;  ///< a fake clock's chance to go on
 
   uint64_t steps() const { return steps_; }
   int32_t rows() const { return rows_; }  ///< of the last step

@@ -77,6 +77,10 @@ class Schedule {
     auto loop = Loop::make(executor_, world_.options);
     loop_ = std::move(loop).value();
     executor_.watch(loop_.get());
+    // Steps of any length: the chunks that the loop makes of prompts follow.
+    executor_.on_launch = [this] {
+      world_.now_us += static_cast<int64_t>(random_() % (random_() % 2 ? 10 : 2'000'000));
+    };
   }
 
   void run(int requests) {

@@ -50,6 +50,21 @@ TEST_F(SchedulerTest, DecodesRunAlongsideAChunkOfALongPrompt) {
   EXPECT_EQ(plan(100).rows, 16);
 }
 
+TEST_F(SchedulerTest, ChunksFollowTheSpeedOfTheMachine) {
+  limits.step_tokens = 512;
+  const Scheduler scheduler(limits);
+  EXPECT_EQ(scheduler.prompt_tokens(0, false), 64);  // not known yet
+  EXPECT_EQ(scheduler.prompt_tokens(10'000, false), 512);
+  EXPECT_EQ(scheduler.prompt_tokens(10'000, true), 128);
+  EXPECT_EQ(scheduler.prompt_tokens(300, false), 300);  // a second
+  EXPECT_EQ(scheduler.prompt_tokens(300, true), 60);    // a fifth of one
+  EXPECT_EQ(scheduler.prompt_tokens(5, false), 32);
+  EXPECT_EQ(scheduler.prompt_tokens(5, true), 32);
+  limits.step_tokens = 8;
+  EXPECT_EQ(Scheduler(limits).prompt_tokens(5, false), 8);
+  EXPECT_EQ(Scheduler(limits).prompt_tokens(5, true), 2);
+}
+
 TEST_F(SchedulerTest, ManyStreamsStillLeaveRoomForPrompts) {
   limits.step_tokens = 4;
   for (int i = 0; i < 3; ++i) run(10, 9);
