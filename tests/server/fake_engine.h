@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -86,7 +87,7 @@ class FakeEngine : public EngineClient {
   /// How a reply that runs out ends: EOS, or an error with this message.
   std::string error_message;
   bool endless = false;     ///< the reply begins anew when it runs out
-  int64_t step_us = 0;      ///< how long a step takes
+  std::atomic<int64_t> step_us{0};  ///< how long a step takes
   EngineLimits engine_limits = {.context = 4096, .sequences = 256, .waiting = 256, .kv_tokens = 1 << 20};
 
   void hold(bool on) {
