@@ -48,17 +48,30 @@ std::string to_stand_ins(std::string_view bytes) {
   return out;
 }
 
+bool append_from_stand_ins(std::string_view text, std::string& out) {
+  for (size_t at = 0; at < text.size();) {
+    // All stand-ins have one or two bytes; this runs for every token and merge of a vocabulary.
+    const auto lead = static_cast<uint8_t>(text[at]);
+    uint32_t point = lead;
+    if (lead < 0x80) {
+      ++at;
+    } else {
+      if (lead < 0xC2 || lead > 0xDF || at + 1 >= text.size()) return false;
+      const auto second = static_cast<uint8_t>(text[at + 1]);
+      if ((second & 0xC0) != 0x80) return false;
+      point = static_cast<uint32_t>(lead & 0x1F) << 6 | (second & 0x3F);
+      at += 2;
+    }
+    if (point >= kStandIns || kTables.from[point] < 0) return false;
+    out += static_cast<char>(kTables.from[point]);
+  }
+  return true;
+}
+
 std::optional<std::string> from_stand_ins(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Part part = next_utf8_part(text, at);
-    if (!part.valid) return std::nullopt;
-    const auto byte = stand_in_byte(decode_utf8(text, at).code_point);
-    if (!byte) return std::nullopt;
-    out += static_cast<char>(*byte);
-    at += part.bytes;
-  }
+  if (!append_from_stand_ins(text, out)) return std::nullopt;
   return out;
 }
 

@@ -62,6 +62,7 @@ class TokenizerImpl final : public Tokenizer {
   Status build_tables();
   /// Takes a token into the tables by id; true where it is one that merging may make.
   bool enter_token(TokenId token);
+  Status check_unique() const;
   Status build_merges();
   void find_end_tokens();
   void note_inner_marks(std::string_view text);
@@ -160,6 +161,7 @@ Status TokenizerImpl::build_tables() {
     if (!enter_token(static_cast<TokenId>(id))) by_text_.emplace_back(spec_.tokens[id], static_cast<TokenId>(id));
   }
   std::sort(by_text_.begin(), by_text_.end());
+  TRY(check_unique());
 
   added_texts_.reserve(spec_.added.size());
   std::vector<std::string_view> texts;
@@ -200,6 +202,21 @@ bool TokenizerImpl::enter_token(TokenId token) {
   return by_bytes_.insert(token);
 }
 
+Status TokenizerImpl::check_unique() const {
+  // A token that by_bytes_ did not take since it had the text already is in by_text_, too.
+  for (size_t i = 0; i < by_text_.size(); ++i) {
+    const auto id = static_cast<size_t>(by_text_[i].second);
+    if (i > 0 && by_text_[i - 1].first == by_text_[i].first) {
+      return duplicate_tokens(spec_, static_cast<size_t>(by_text_[i - 1].second), id);
+    }
+    std::string bytes;
+    if (spec_.kind == Kind::byte_bpe && !append_from_stand_ins(by_text_[i].first, bytes)) continue;
+    const TokenId other = by_bytes_.find(spec_.kind == Kind::byte_bpe ? std::string_view(bytes) : by_text_[i].first);
+    if (other >= 0) return duplicate_tokens(spec_, static_cast<size_t>(other), id);
+  }
+  return {};
+}
+
 Status TokenizerImpl::build_merges() {
   const size_t count = spec_.tokens.size();
   if (spec_.kind == Kind::unigram) {
@@ -222,29 +239,36 @@ Status TokenizerImpl::build_merges() {
   }
   ranked_.emplace();
   ranked_->reserve(spec_.merges.size());
-  std::string merged_text;
+  std::string bytes;                             // of both parts
   std::unordered_set<std::string_view> all_texts;  // filled where a lookup fails
   for (size_t rank = 0; rank < spec_.merges.size(); ++rank) {
-    const std::string_view merge = spec_.merges[rank];
     TRY_ASSIGN(const auto pair, split_merge(spec_, rank));
-    const auto lookup = [&](std::string_view text) -> TokenId {
-      if (spec_.kind != Kind::byte_bpe) return by_bytes_.find(text);
-      const auto bytes = from_stand_ins(text);
-      return bytes ? by_bytes_.find(*bytes) : -1;
-    };
-    const TokenId left = lookup(pair.first), right = lookup(pair.second);
-    merged_text.assign(pair.first).append(pair.second);
-    const TokenId merged = lookup(merged_text);
+    bytes.clear();
+    size_t left_bytes = pair.first.size();
+    bool known = true;
+    if (spec_.kind == Kind::byte_bpe) {
+      known = append_from_stand_ins(pair.first, bytes);
+      left_bytes = bytes.size();
+      known = known && append_from_stand_ins(pair.second, bytes);
+    } else {
+      bytes.append(pair.first).append(pair.second);
+    }
+    const std::string_view whole = bytes;
+    const TokenId left = known ? by_bytes_.find(whole.substr(0, left_bytes)) : -1;
+    const TokenId right = known ? by_bytes_.find(whole.substr(left_bytes)) : -1;
+    const TokenId merged = known ? by_bytes_.find(whole) : -1;
     if (left < 0 || right < 0 || merged < 0) {
-      const auto missing = left < 0 ? pair.first : right < 0 ? pair.second : std::string_view(merged_text);
       if (all_texts.empty()) all_texts.insert(spec_.tokens.begin(), spec_.tokens.end());
       // Merges that lead to special tokens or from them are passed over: text never becomes one.
-      if (all_texts.contains(missing)) continue;
-      return bad_input(fmt::format("{}: merge {} ('{}') needs the token '{}', which the vocabulary does not have",
-                                   spec_.origin, rank, merge, missing));
+      for (const std::string& part : {std::string(pair.first), std::string(pair.second), std::string(pair.first).append(pair.second)}) {
+        if (all_texts.contains(part)) continue;
+        return bad_input(fmt::format("{}: merge {} ('{}') needs the token '{}', which the vocabulary does not have",
+                                     spec_.origin, rank, spec_.merges[rank], part));
+      }
+      continue;
     }
     if (!ranked_->insert(left, right, static_cast<uint32_t>(rank), merged)) {
-      return bad_input(fmt::format("{}: merge {} ('{}') is there twice", spec_.origin, rank, merge));
+      return bad_input(fmt::format("{}: merge {} ('{}') is there twice", spec_.origin, rank, spec_.merges[rank]));
     }
   }
   spec_.merges = {};

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <unordered_map>
@@ -31,8 +32,6 @@ Status check_id(const TokenizerSpec& spec, std::optional<TokenId> id, std::strin
 }
 
 Status check_tokens(const TokenizerSpec& spec) {
-  std::unordered_map<std::string_view, size_t> seen;
-  seen.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     const std::string& token = spec.tokens[id];
     if (token.empty()) return bad_input(fmt::format("{}: token {} is empty: the vocabulary has a hole", spec.origin, id));
@@ -41,10 +40,6 @@ Status check_tokens(const TokenizerSpec& spec) {
     }
     if (!is_valid_utf8(token)) {
       return bad_input(fmt::format("{}: token {} ({}) is not UTF-8", spec.origin, id, quoted(token)));
-    }
-    const auto [place, is_new] = seen.emplace(token, id);
-    if (!is_new) {
-      return bad_input(fmt::format("{}: tokens {} and {} are both {}", spec.origin, place->second, id, quoted(token)));
     }
   }
   return {};
@@ -140,6 +135,11 @@ Status check_spec(TokenizerSpec& spec) {
     spec.added.push_back({.id = static_cast<TokenId>(id), .text = spec.tokens[id], .special = type == TokenType::control});
   }
   return {};
+}
+
+Error duplicate_tokens(const TokenizerSpec& spec, size_t first, size_t second) {
+  return bad_input(fmt::format("{}: tokens {} and {} are both {}", spec.origin, std::min(first, second),
+                               std::max(first, second), quoted(spec.tokens[first])));
 }
 
 Result<std::pair<std::string_view, std::string_view>> split_merge(const TokenizerSpec& spec, size_t rank) {

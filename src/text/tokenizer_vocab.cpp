@@ -43,23 +43,18 @@ uint64_t hash_bytes(std::string_view text) {
   return hash;
 }
 
-void StringTable::reserve(size_t strings) {
-  const size_t slots = std::bit_ceil(std::max<size_t>(16, strings + strings / 2));
-  slots_.assign(slots, -1);
-  tags_.assign(slots, 0);
-}
+void StringTable::reserve(size_t strings) { slots_.assign(std::bit_ceil(std::max<size_t>(16, strings + strings / 2)), {}); }
 
 bool StringTable::insert(TokenId index) {
   QUINTET_CHECK(used_ + 1 < slots_.size(), "the table is full");
   const std::string_view text = arena_[static_cast<size_t>(index)];
   const uint64_t hash = hash_bytes(text);
-  const auto tag = static_cast<uint8_t>(hash >> 56);
+  const auto tag = static_cast<uint32_t>(hash >> 32);
   size_t slot = hash & (slots_.size() - 1);
-  for (; slots_[slot] >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
-    if (tags_[slot] == tag && arena_[static_cast<size_t>(slots_[slot])] == text) return false;
+  for (; slots_[slot].index >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
+    if (slots_[slot].tag == tag && arena_[static_cast<size_t>(slots_[slot].index)] == text) return false;
   }
-  slots_[slot] = index;
-  tags_[slot] = tag;
+  slots_[slot] = {index, tag};
   ++used_;
   return true;
 }
@@ -67,9 +62,9 @@ bool StringTable::insert(TokenId index) {
 TokenId StringTable::find(std::string_view text) const {
   if (slots_.empty()) return -1;
   const uint64_t hash = hash_bytes(text);
-  const auto tag = static_cast<uint8_t>(hash >> 56);
-  for (size_t slot = hash & (slots_.size() - 1); slots_[slot] >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
-    if (tags_[slot] == tag && arena_[static_cast<size_t>(slots_[slot])] == text) return slots_[slot];
+  const auto tag = static_cast<uint32_t>(hash >> 32);
+  for (size_t slot = hash & (slots_.size() - 1); slots_[slot].index >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
+    if (slots_[slot].tag == tag && arena_[static_cast<size_t>(slots_[slot].index)] == text) return slots_[slot].index;
   }
   return -1;
 }

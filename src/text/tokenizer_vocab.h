@@ -37,8 +37,11 @@ class StringTable {
 
  private:
   const StringArena& arena_;
-  std::vector<TokenId> slots_;  // -1: free
-  std::vector<uint8_t> tags_;   // of each slot: eight bits of the hash, so that most misses touch no string
+  struct Slot {
+    TokenId index = -1;  // -1: free
+    uint32_t tag = 0;    // other bits of the hash than those of the place, so that a string is only touched if it is equal
+  };
+  std::vector<Slot> slots_;
   size_t used_ = 0;
 };
 
