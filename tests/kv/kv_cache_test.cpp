@@ -68,6 +68,21 @@ TEST_F(KvCacheTest, FindsWhatWasPublishedAndOnlyThat) {
   EXPECT_EQ(find(other, {1, 2, 3, 4}), std::vector<BlockId>{});
 }
 
+TEST_F(KvCacheTest, ASpaceLivesAsLongAsItIsOpenOrHoldsBlocks) {
+  const SpaceId space = cache.index().open_space("a");
+  const BlockId block = cache.allocate();
+  cache.publish(space, kNoBlock, std::vector<TokenId>{1, 2}, block);
+  cache.release({&block, 1});
+  cache.index().close_space(space);
+  EXPECT_NE(cache.index().open_space("b"), space);
+  EXPECT_EQ(cache.index().open_space("a"), space);
+  EXPECT_EQ(find(space, {1, 2}), (std::vector<BlockId>{block}));
+  cache.index().close_space(space);
+  for (int i = 0; i < 4; ++i) cache.allocate();     // evicts it
+  EXPECT_EQ(cache.index().open_space("c"), space);  // thousands of salts do not add up
+  EXPECT_EQ(find(space, {1, 2}), std::vector<BlockId>{});
+}
+
 TEST_F(KvCacheTest, TheSamePrefixTwiceBecomesOneBlock) {
   const SpaceId space = cache.index().open_space("");
   const BlockId mine = cache.allocate(), theirs = cache.allocate();
