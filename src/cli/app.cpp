@@ -45,8 +45,10 @@ std::string verb_names() {
 }
 
 std::string program_help() {
-  std::string text = fmt::format("quintet {}: runs and serves large language models on one machine\n\n"
-                                 "Usage: quintet VERB [flags]\n\nVerbs:\n", version_number());
+  std::string text = fmt::format(
+      "quintet {}: runs and serves large language models on one machine\n\n"
+      "Usage: quintet VERB [flags]\n\nVerbs:\n",
+      version_number());
   for (const auto& entry : kVerbs) text += fmt::format("  {:<10} {}\n", entry.name, entry.summary);
   text +=
       "\n  quintet VERB --help   flags and examples of a verb\n"
@@ -60,8 +62,10 @@ std::string one_line(std::string_view text) {
   std::string line;
   for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7F) line += c;
-    else line += c == '\n' ? "\\n" : c == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
+    if (byte >= 0x20 && byte != 0x7F)
+      line += c;
+    else
+      line += c == '\n' ? "\\n" : c == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
   }
   return line;
 }
@@ -101,8 +105,9 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
   FlagSet flags(app);
   verb->declare(flags);
   flags.common(common);
-  app.footer(fmt::format("\nExamples:\n{}\nExit codes: 0 done, 1 failed, 2 bad input or usage, 128 + n ended by signal n",
-                         verb->examples()));
+  app.footer(fmt::format(
+      "\nExamples:\n{}\nExit codes: 0 done, 1 failed, 2 bad input or usage, 128 + n ended by signal n",
+      verb->examples()));
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -124,10 +129,14 @@ int run_app(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--help" || first == "-h" || first == "help") return print_and_end(program_help());
   if (first == "--version" || first == "-V") return print_and_end(version_text());
-  if (first.empty()) return fail("quintet", fmt::format("no verb, allowed are {} (see quintet --help)", verb_names()), kBadInput);
+  if (first.empty())
+    return fail("quintet", fmt::format("no verb, allowed are {} (see quintet --help)", verb_names()),
+                kBadInput);
   const VerbEntry* entry = find_verb(first);
   if (!entry)
-    return fail("quintet", fmt::format("found '{}', allowed are {} (see quintet --help)", first, verb_names()), kBadInput);
+    return fail("quintet",
+                fmt::format("found '{}', allowed are {} (see quintet --help)", first, verb_names()),
+                kBadInput);
   try {
     return run_verb(*entry, argc - 1, argv + 1);
   } catch (const std::bad_alloc&) {

@@ -23,7 +23,9 @@ constexpr std::array kBackends = {
                    return make_cpu_backend(CpuOptions{.threads = options.threads});
                  }},
     BackendEntry{"reference", false,
-                 [](const BackendOptions&, int) -> Result<std::unique_ptr<Backend>> { return make_reference_backend(); }},
+                 [](const BackendOptions&, int) -> Result<std::unique_ptr<Backend>> {
+                   return make_reference_backend();
+                 }},
 };
 
 constexpr auto kNames = [] {

@@ -11,8 +11,11 @@
 
 namespace quintet {
 
-/// Reads a list of messages ({"role", "content", ...}) or an object with "messages" and perhaps "tools". `origin` names
-/// it in errors. `tools` may be null where they are not wanted.
+/// Strict JSON of bounded depth. `origin` names it in errors.
+Result<nlohmann::ordered_json> read_json(std::string_view text, std::string_view origin);
+
+/// Reads a list of messages ({"role", "content", ...}) or an object with "messages" and perhaps "tools".
+/// `tools` may be null where they are not wanted.
 Result<nlohmann::ordered_json> parse_messages(std::string_view text, std::string_view origin,
                                               nlohmann::ordered_json* tools);
 

@@ -1,10 +1,10 @@
 // Declares the shared flags and reads texts.
 #include "cli/flags.h"
 
-#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,7 +28,9 @@ bool parse_whole(const std::string& text, T& value) {
   return failed == std::errc() && end == text.data() + text.size();
 }
 
-CLI::Validator check(std::function<std::string(std::string&)> test) { return CLI::Validator(std::move(test), ""); }
+CLI::Validator check(std::function<std::string(std::string&)> test) {
+  return CLI::Validator(std::move(test), "");
+}
 
 std::string check_whole(const std::string& text, int64_t low, int64_t high) {
   int64_t parsed = 0;
@@ -44,10 +46,13 @@ Flag& Flag::needs(Flag other) { return option_->needs(other.option_), *this; }
 Flag& Flag::group(const std::string& heading) { return option_->group(heading), *this; }
 
 void FlagSet::model(std::string& path) {
-  app_.add_option("MODEL", path, "A GGUF file (any part of a split one) or a Hugging Face folder")->required()->type_name("");
+  app_.add_option("MODEL", path, "A GGUF file (any part of a split one) or a Hugging Face folder")
+      ->required()
+      ->type_name("");
 }
 
-Flag FlagSet::text(const std::string& name, std::string& value, const std::string& kind, const std::string& help) {
+Flag FlagSet::text(const std::string& name, std::string& value, const std::string& kind,
+                   const std::string& help) {
   return Flag(app_.add_option(name, value, help)->type_name(kind));
 }
 
@@ -55,7 +60,8 @@ Flag FlagSet::toggle(const std::string& name, bool& value, const std::string& he
   return Flag(app_.add_flag(name, value, help));
 }
 
-Flag FlagSet::choice(const std::string& name, std::string& value, std::vector<std::string> allowed, const std::string& help) {
+Flag FlagSet::choice(const std::string& name, std::string& value, std::vector<std::string> allowed,
+                     const std::string& help) {
   const auto kind = fmt::format("{}", fmt::join(allowed, "|"));
   const auto test = [allowed = std::move(allowed)](std::string& text) {
     if (std::find(allowed.begin(), allowed.end(), text) != allowed.end()) return std::string();
@@ -65,14 +71,17 @@ Flag FlagSet::choice(const std::string& name, std::string& value, std::vector<st
 }
 
 Flag FlagSet::integer(const std::string& name, Integer integer, const std::string& help) {
-  const auto test = [low = integer.low, high = integer.high](std::string& text) { return check_whole(text, low, high); };
+  const auto test = [low = integer.low, high = integer.high](std::string& text) {
+    return check_whole(text, low, high);
+  };
   return Flag(app_.add_option(name, integer.value, help)->type_name("N")->transform(check(test)));
 }
 
 Flag FlagSet::number(const std::string& name, Number number, const std::string& help) {
   const auto test = [low = number.low, high = number.high](std::string& text) {
     double parsed = 0;
-    if (parse_whole(text, parsed) && std::isfinite(parsed) && parsed >= low && parsed <= high) return std::string();
+    if (parse_whole(text, parsed) && std::isfinite(parsed) && parsed >= low && parsed <= high)
+      return std::string();
     return fmt::format("found '{}', allowed is a number from {} to {}", text, low, high);
   };
   return Flag(app_.add_option(name, number.value, help)->type_name("X")->transform(check(test)));
@@ -81,17 +90,25 @@ Flag FlagSet::number(const std::string& name, Number number, const std::string& 
 void FlagSet::common(CommonOptions& common) {
   const std::string group = "Everywhere";
   app_.add_option("--device", common.backend.device, "What computes (auto: the fastest there is)")
-      ->type_name(fmt::format("auto|{}", fmt::join(backend_names(), "|")))->group(group)
+      ->type_name(fmt::format("auto|{}", fmt::join(backend_names(), "|")))
+      ->group(group)
       ->transform(check([](std::string& text) {
         auto status = check_device(text);
         // The flag's name is in front of every message already.
         return status ? std::string() : status.error().message.substr(std::string_view("--device: ").size());
       }));
-  app_.add_option("--threads", common.backend.threads, "Threads of the cpu device (0: as many as there are cores)")
-      ->type_name("N")->group(group)->transform(check([](std::string& text) { return check_whole(text, 0, kMaxThreads); }));
-  app_.add_option("--log-level", common.log.level, fmt::format("How much to log (here: {})", common.log.level))
-      ->type_name("trace|debug|info|warn|error|off")->group(group);
-  app_.add_option("--log-file", common.log.file, "Log to this file instead of stderr")->type_name("FILE")->group(group);
+  app_.add_option("--threads", common.backend.threads,
+                  "Threads of the cpu device (0: as many as there are cores)")
+      ->type_name("N")
+      ->group(group)
+      ->transform(check([](std::string& text) { return check_whole(text, 0, kMaxThreads); }));
+  app_.add_option("--log-level", common.log.level,
+                  fmt::format("How much to log (here: {})", common.log.level))
+      ->type_name("trace|debug|info|warn|error|off")
+      ->group(group);
+  app_.add_option("--log-file", common.log.file, "Log to this file instead of stderr")
+      ->type_name("FILE")
+      ->group(group);
 }
 
 void TextFlags::declare(FlagSet& flags) {
@@ -109,12 +126,19 @@ LoadOptions TextFlags::load_options(int64_t context_tokens) const {
 
 void SamplingFlags::declare(FlagSet& flags) {
   const std::string group = "Sampling (defaults: the model's generation_config, else greedy)";
-  temperature_flag_ = flags.number("--temp", {temperature_, 0, 100}, "Temperature; 0: the likeliest token").group(group);
-  top_k_flag_ = flags.integer("--top-k", {top_k_, 0, INT32_MAX}, "Only the k likeliest tokens; 0: all").group(group);
-  top_p_flag_ = flags.number("--top-p", {top_p_, 0, 1}, "Only the likeliest tokens that make up this probability").group(group);
-  min_p_flag_ = flags.number("--min-p", {min_p_, 0, 1}, "Only tokens of at least this share of the likeliest one").group(group);
+  temperature_flag_ =
+      flags.number("--temp", {temperature_, 0, 100}, "Temperature; 0: the likeliest token").group(group);
+  top_k_flag_ =
+      flags.integer("--top-k", {top_k_, 0, INT32_MAX}, "Only the k likeliest tokens; 0: all").group(group);
+  top_p_flag_ =
+      flags.number("--top-p", {top_p_, 0, 1}, "Only the likeliest tokens that make up this probability")
+          .group(group);
+  min_p_flag_ =
+      flags.number("--min-p", {min_p_, 0, 1}, "Only tokens of at least this share of the likeliest one")
+          .group(group);
   repeat_penalty_flag_ =
-      flags.number("--repeat-penalty", {repeat_penalty_, 0.01, 100}, "Weaken tokens of the last 64; 1: off").group(group);
+      flags.number("--repeat-penalty", {repeat_penalty_, 0.01, 100}, "Weaken tokens of the last 64; 1: off")
+          .group(group);
   flags.integer("--seed", {seed_, 0, INT64_MAX}, "Same seed, same text (default 0)").group(group);
 }
 
@@ -133,7 +157,8 @@ SampleParams SamplingFlags::params(const GenerationDefaults& defaults) const {
 
 void TextSource::declare(FlagSet& flags, const std::string& what) {
   text_flag = flags.text("-p,--prompt", text, "TEXT", what);
-  file_flag = flags.text("-f,--file", file, "FILE", what + " from a file ('-': standard input)").excludes(text_flag);
+  file_flag =
+      flags.text("-f,--file", file, "FILE", what + " from a file ('-': standard input)").excludes(text_flag);
 }
 
 std::string TextSource::name() const {
@@ -151,7 +176,8 @@ Result<std::string> TextSource::read(std::string_view what) const {
 Result<std::string> read_text(const std::string& path, std::string_view what) {
   const bool standard_input = path == "-";
   const auto error = [&](int number) {
-    auto message = fmt::format("{} ({}): {}", standard_input ? "standard input" : path, what, std::strerror(number));
+    auto message =
+        fmt::format("{} ({}): {}", standard_input ? "standard input" : path, what, std::strerror(number));
     return number == ENOENT ? not_found(std::move(message)) : bad_input(std::move(message));
   };
   const int fd = standard_input ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -171,8 +197,8 @@ Result<std::string> read_text(const std::string& path, std::string_view what) {
       break;
     }
     if (bytes.size() > kMaxTextBytes) {
-      status = bad_input(fmt::format("{} ({}): found more than {}, allowed is {}", path, what, format_bytes(kMaxTextBytes),
-                                     format_bytes(kMaxTextBytes)));
+      status = bad_input(fmt::format("{} ({}): found more than {}, allowed is {}", path, what,
+                                     format_bytes(kMaxTextBytes), format_bytes(kMaxTextBytes)));
       break;
     }
   }
@@ -189,7 +215,10 @@ size_t find_broken_utf8(std::string_view text) {
       ++i;
       continue;
     }
-    const size_t length = lead >= 0xC2 && lead < 0xE0 ? 2 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
+    const size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
+                          : lead >= 0xE0 && lead < 0xF0 ? 3
+                          : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                        : 0;
     if (length == 0 || length > text.size() - i) return i;
     // The second byte's range rules out overlong forms, surrogates and code points past U+10FFFF.
     const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;

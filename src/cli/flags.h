@@ -1,4 +1,5 @@
-// Flags of a verb, and those that several verbs share. Error messages name what was found and what is allowed.
+// Flags of a verb, and those that several verbs share. Error messages name what was found and what is
+// allowed.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,8 @@ class FlagSet {
   /// `name` as "-n,--tokens"; `kind` is what --help shows for the value: "FILE".
   Flag text(const std::string& name, std::string& value, const std::string& kind, const std::string& help);
   Flag toggle(const std::string& name, bool& value, const std::string& help);
-  Flag choice(const std::string& name, std::string& value, std::vector<std::string> allowed, const std::string& help);
+  Flag choice(const std::string& name, std::string& value, std::vector<std::string> allowed,
+              const std::string& help);
 
   struct Integer {
     int64_t& value;

@@ -65,7 +65,8 @@ std::string_view finish_name(FinishReason reason) {
 }
 
 std::string speed_line(const Usage& usage) {
-  const std::string cached = usage.cached_tokens > 0 ? fmt::format(" ({} cached)", usage.cached_tokens) : std::string();
+  const std::string cached =
+      usage.cached_tokens > 0 ? fmt::format(" ({} cached)", usage.cached_tokens) : std::string();
   const int32_t computed = usage.prompt_tokens - usage.cached_tokens;
   std::string line = fmt::format("prompt {} tokens{} at {:.1f}/s", usage.prompt_tokens, cached,
                                  per_second(computed, usage.prefill_us));
@@ -73,7 +74,8 @@ std::string speed_line(const Usage& usage) {
   if (usage.completion_tokens > 1)
     line += fmt::format(", decode {} tokens at {:.1f}/s", usage.completion_tokens,
                         per_second(usage.completion_tokens - 1, usage.decode_us));
-  return line + fmt::format(", first token after {:.3f} s", static_cast<double>(usage.queue_us + usage.prefill_us) * 1e-6);
+  return line + fmt::format(", first token after {:.3f} s",
+                            static_cast<double>(usage.queue_us + usage.prefill_us) * 1e-6);
 }
 
 }  // namespace quintet

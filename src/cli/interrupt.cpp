@@ -16,7 +16,8 @@ namespace {
 struct State {
   std::atomic<int> signal{0}, count{0}, kill_after{2};
   int pipe[2] = {-1, -1};
-  struct sigaction old_int {}, old_term {};
+  struct sigaction old_int {
+  }, old_term{};
 };
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -71,7 +72,8 @@ void Interrupts::acknowledge() {
   State& s = state();
   s.signal = 0;
   char bytes[64];
-  while (::read(s.pipe[0], bytes, sizeof(bytes)) > 0) {}
+  while (::read(s.pipe[0], bytes, sizeof(bytes)) > 0) {
+  }
 }
 
 void Interrupts::clear() {

@@ -3,9 +3,9 @@
 
 namespace quintet {
 
-/// While one lives, SIGINT and SIGTERM are counted instead of ending the process, so that a verb can stop its work and
-/// clean up; the signal number `kill_after` in a row ends the process at once, so that nobody is ever stuck. At most
-/// one lives at a time. Before and after, the default action holds.
+/// While one lives, SIGINT and SIGTERM are counted instead of ending the process, so that a verb can stop its
+/// work and clean up; the signal number `kill_after` in a row ends the process at once, so that nobody is
+/// ever stuck. At most one lives at a time. Before and after, the default action holds.
 class Interrupts {
  public:
   explicit Interrupts(int kill_after = 2);

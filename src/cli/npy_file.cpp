@@ -17,7 +17,8 @@ constexpr size_t kHeaderAlignment = 64;
 static_assert(std::endian::native == std::endian::little, "values are written as they lie in memory: '<f4'");
 
 std::string header(int64_t rows, int64_t cols) {
-  std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, cols);
+  std::string text =
+      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, cols);
   constexpr size_t kMagicBytes = 10;  // "\x93NUMPY", version 1.0, 16-bit length
   while ((kMagicBytes + text.size() + 1) % kHeaderAlignment) text += ' ';
   text += '\n';
@@ -27,7 +28,9 @@ std::string header(int64_t rows, int64_t cols) {
   return bytes + text;
 }
 
-Error write_error(const std::string& path) { return io_error(fmt::format("{}: {}", path, std::strerror(errno))); }
+Error write_error(const std::string& path) {
+  return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
+}
 
 }  // namespace
 
@@ -54,7 +57,9 @@ Result<NpyFile> NpyFile::create(const std::string& path, int64_t rows, int64_t c
 }
 
 NpyFile::NpyFile(NpyFile&& other) noexcept
-    : path_(std::move(other.path_)), partial_(std::move(other.partial_)), file_(std::exchange(other.file_, nullptr)),
+    : path_(std::move(other.path_)),
+      partial_(std::move(other.partial_)),
+      file_(std::exchange(other.file_, nullptr)),
       values_left_(other.values_left_) {}
 
 NpyFile::~NpyFile() {

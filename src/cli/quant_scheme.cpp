@@ -42,7 +42,8 @@ double share(const Counts& counts, std::initializer_list<WeightFormat> formats) 
 
 std::string format_label(WeightFormat format) {
   std::string label(format_info(format).name);
-  std::transform(label.begin(), label.end(), label.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::transform(label.begin(), label.end(), label.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return label;
 }
 
@@ -58,13 +59,15 @@ std::vector<FormatShare> format_shares(const std::vector<ModelTensor>& tensors) 
     }
     if (share.tensors > 0) shares.push_back(share);
   }
-  std::stable_sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return shares;
 }
 
 std::string quant_scheme(const std::vector<ModelTensor>& tensors) {
   Counts layers{}, down{}, everything{};
-  const bool mixes = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return is_k_quant(tensor.weight.format); });
+  const bool mixes = std::any_of(tensors.begin(), tensors.end(),
+                                 [](const auto& tensor) { return is_k_quant(tensor.weight.format); });
   for (const auto& tensor : tensors) {
     if (tensor.shape.size() < 2) continue;  // norms and biases stay in f32 in every scheme
     const auto format = static_cast<size_t>(mixes ? intended(tensor) : tensor.weight.format);
@@ -80,7 +83,8 @@ std::string quant_scheme(const std::vector<ModelTensor>& tensors) {
   using enum WeightFormat;
   switch (base) {
     case q2_k: return share(down, {q3_k, q4_k}) > 0.5 ? "Q2_K" : "Q2_K_S";
-    case q3_k: return share(down, {q5_k}) > 0.5 ? "Q3_K_L" : share(down, {q4_k, q5_k}) > 0.5 ? "Q3_K_M" : "Q3_K_S";
+    case q3_k:
+      return share(down, {q5_k}) > 0.5 ? "Q3_K_L" : share(down, {q4_k, q5_k}) > 0.5 ? "Q3_K_M" : "Q3_K_S";
     case q4_k: return share(down, {q6_k}) > 0.25 ? "Q4_K_M" : "Q4_K_S";
     case q5_k: return share(down, {q6_k}) > 0.25 ? "Q5_K_M" : "Q5_K_S";
     default: return format_label(base);

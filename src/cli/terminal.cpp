@@ -114,10 +114,9 @@ void ProgressBar::update(uint64_t done_bytes, uint64_t total_bytes) {
   const auto full = static_cast<size_t>(share * kBarCells);
   const double seconds = std::max(1e-6, static_cast<double>(now - start_us_) * 1e-6);
   const auto speed = static_cast<uint64_t>(static_cast<double>(done_bytes) / seconds);
-  (void)write_all(STDERR_FILENO,
-                  fmt::format("\r{} [{}{}] {:3.0f} % of {} at {}/s\x1b[K", label_, std::string(full, '='),
-                              std::string(kBarCells - full, ' '), share * 100, format_bytes(total_bytes),
-                              format_bytes(speed)));
+  (void)write_all(STDERR_FILENO, fmt::format("\r{} [{}{}] {:3.0f} % of {} at {}/s\x1b[K", label_,
+                                             std::string(full, '='), std::string(kBarCells - full, ' '),
+                                             share * 100, format_bytes(total_bytes), format_bytes(speed)));
 }
 
 }  // namespace quintet

@@ -12,7 +12,8 @@ namespace quintet {
 
 class Interrupts;
 
-/// Standard output. Every error is reported: a full disk is io, a reader that has gone is cancelled (ends quietly).
+/// Standard output. Every error is reported: a full disk is io, a reader that has gone is cancelled (ends
+/// quietly).
 class Output {
  public:
   ~Output() { (void)flush(); }
@@ -40,8 +41,8 @@ class LineReader {
  public:
   enum class Outcome { line, end, interrupted };
 
-  /// `interrupts` may be null. A line comes without its "\n" (and without a "\r" before it); the last one needs none.
-  /// Errors of the operating system count as the end.
+  /// `interrupts` may be null. A line comes without its "\n" (and without a "\r" before it); the last one
+  /// needs none. Errors of the operating system count as the end.
   explicit LineReader(const Interrupts* interrupts = nullptr) : interrupts_(interrupts) {}
   Outcome read(std::string& line);
   /// True where a whole line lies in the buffer, so that read() will not wait.
@@ -55,8 +56,8 @@ class LineReader {
   bool end_ = false;
 };
 
-/// A bar on stderr with the speed of a load. Draws only on a terminal, at most ten times a second, and leaves nothing
-/// behind.
+/// A bar on stderr with the speed of a load. Draws only on a terminal, at most ten times a second, and leaves
+/// nothing behind.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label);

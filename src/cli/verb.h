@@ -1,4 +1,5 @@
-// What a verb of the command line is: it declares its flags and runs. One file a verb; the table is in app.cpp.
+// What a verb of the command line is: it declares its flags and runs. One file a verb; the table is in
+// app.cpp.
 #pragma once
 
 #include <memory>
@@ -25,8 +26,8 @@ struct VerbOutcome {
   int signal = 0;
 
   VerbOutcome() = default;
-  VerbOutcome(Error error) : status(std::move(error)) {}      // NOLINT: implicit, so that TRY works
-  VerbOutcome(Status result) : status(std::move(result)) {}   // NOLINT
+  VerbOutcome(Error error) : status(std::move(error)) {}     // NOLINT: implicit, so that TRY works
+  VerbOutcome(Status result) : status(std::move(result)) {}  // NOLINT
   static VerbOutcome ended_by(int signal) {
     VerbOutcome outcome;
     outcome.signal = signal;

@@ -34,7 +34,8 @@ uint64_t peak_rss_bytes() {
   return 0;
 }
 
-/// The same tokens on every machine and in every run; other ones for every repetition, so that no prefix is reused.
+/// The same tokens on every machine and in every run; other ones for every repetition, so that no prefix is
+/// reused.
 std::vector<TokenId> random_prompt(const Tokenizer& tokenizer, int64_t count, uint64_t repetition) {
   uint64_t state = 0x9E3779B97F4A7C15u * (repetition + 1);
   std::vector<TokenId> ids;
@@ -72,9 +73,13 @@ class BenchVerb : public Verb {
     const Model& model = *session.model;
     const int64_t context = prompt_tokens_ + decode_tokens_;
     if (context > model.config.context)
-      return bad_input(fmt::format("--prompt, --decode: found {} + {} tokens, allowed are {} together (the model's context)",
-                                   prompt_tokens_, decode_tokens_, model.config.context));
-    TRY(session.start({.context = static_cast<int32_t>(context), .sequences = 1, .kv_tokens = context, .block_tokens = kBlock_tokens}));
+      return bad_input(fmt::format(
+          "--prompt, --decode: found {} + {} tokens, allowed are {} together (the model's context)",
+          prompt_tokens_, decode_tokens_, model.config.context));
+    TRY(session.start({.context = static_cast<int32_t>(context),
+                       .sequences = 1,
+                       .kv_tokens = context,
+                       .block_tokens = kBlock_tokens}));
     TRY(measure(session, std::min<int64_t>(prompt_tokens_, kWarmup_tokens), 2, 0, nullptr));
     Speeds speeds;
     for (int64_t i = 0; i < repetitions_; ++i)
@@ -86,19 +91,24 @@ class BenchVerb : public Verb {
   }
 
  private:
-  Status measure(Session& session, int64_t prompt_tokens, int64_t decode_tokens, uint64_t repetition, Speeds* speeds) const {
+  Status measure(Session& session, int64_t prompt_tokens, int64_t decode_tokens, uint64_t repetition,
+                 Speeds* speeds) const {
     Request request;
     request.id = repetition + 1;
     request.prompt = random_prompt(*session.model->tokenizer, prompt_tokens, repetition);
     request.max_new_tokens = static_cast<int32_t>(decode_tokens);
     request.ignore_eos = true;
-    TRY_ASSIGN(const Generation done, generate({.engine = *session.engine, .tokenizer = *session.model->tokenizer, .request = std::move(request)}));
+    TRY_ASSIGN(const Generation done, generate({.engine = *session.engine,
+                                                .tokenizer = *session.model->tokenizer,
+                                                .request = std::move(request)}));
     const Usage& usage = done.usage;
     if (usage.completion_tokens != decode_tokens || usage.cached_tokens != 0)
-      return internal_error(fmt::format("bench: asked for {} new tokens, got {} with {} of the prompt cached", decode_tokens,
-                                        usage.completion_tokens, usage.cached_tokens));
+      return internal_error(fmt::format("bench: asked for {} new tokens, got {} with {} of the prompt cached",
+                                        decode_tokens, usage.completion_tokens, usage.cached_tokens));
     if (!speeds) return {};
-    const auto rate = [](int64_t tokens, int64_t us) { return static_cast<double>(tokens) * 1e6 / static_cast<double>(std::max<int64_t>(us, 1)); };
+    const auto rate = [](int64_t tokens, int64_t us) {
+      return static_cast<double>(tokens) * 1e6 / static_cast<double>(std::max<int64_t>(us, 1));
+    };
     speeds->prompt_tokens_per_s.push_back(rate(prompt_tokens, usage.prefill_us));
     // The first token comes with the prompt: the time between first and last made all others.
     speeds->decode_tokens_per_s.push_back(rate(decode_tokens - 1, usage.decode_us));
@@ -109,7 +119,8 @@ class BenchVerb : public Verb {
   Json describe(const Session& session, const Speeds& speeds) const {
     const Model& model = *session.model;
     const BackendInfo info = session.backend->info();
-    const PageClass page = session.backend->page_class(model.config.layers, model.config.kv_heads, model.config.head_dim, kBlock_tokens);
+    const PageClass page = session.backend->page_class(model.config.layers, model.config.kv_heads,
+                                                       model.config.head_dim, kBlock_tokens);
     const double decode = median(speeds.decode_tokens_per_s);
     return {{"model", model_path_},
             {"device", info.name},
@@ -136,7 +147,8 @@ class BenchVerb : public Verb {
     return model.weights.bytes - (model.weights.head.empty() ? 0 : model.weights.embedding.bytes);
   }
 
-  /// After the peak memory was read, and without the engine: its buffers would count and its threads would disturb.
+  /// After the peak memory was read, and without the engine: its buffers would count and its threads would
+  /// disturb.
   static void add_ceilings(int threads, Session& session, Json& report) {
     session.engine.reset();
     const CpuCeilings ceilings = measure_cpu_ceilings(threads);
@@ -155,14 +167,17 @@ class BenchVerb : public Verb {
         "decode       {:.1f} tokens/s ({} tokens, reads {}/s)\n"
         "load         {:.3f} s ({})\n"
         "peak memory  {} (weights {}, KV {})\n",
-        report["device"].get<std::string>(), report["device_description"].get<std::string>(), number("prompt_tokens_per_s"),
-        report["prompt_tokens"].get<int64_t>(), number("first_token_s"), number("decode_tokens_per_s"),
-        report["decode_tokens"].get<int64_t>(), format_bytes(static_cast<uint64_t>(number("decode_read_bytes_per_s"))), number("load_s"),
+        report["device"].get<std::string>(), report["device_description"].get<std::string>(),
+        number("prompt_tokens_per_s"), report["prompt_tokens"].get<int64_t>(), number("first_token_s"),
+        number("decode_tokens_per_s"), report["decode_tokens"].get<int64_t>(),
+        format_bytes(static_cast<uint64_t>(number("decode_read_bytes_per_s"))), number("load_s"),
         bytes("file_bytes"), bytes("peak_rss_bytes"), bytes("weight_bytes"), bytes("kv_bytes"));
     if (!report.contains("read_bytes_per_s")) return text;
-    text += fmt::format("ceilings     memory reads {}/s (decode uses {:.0f} % of it)", format_bytes(static_cast<uint64_t>(number("read_bytes_per_s"))),
+    text += fmt::format("ceilings     memory reads {}/s (decode uses {:.0f} % of it)",
+                        format_bytes(static_cast<uint64_t>(number("read_bytes_per_s"))),
                         number("decode_read_share") * 100);
-    for (const auto& [kind, per_s] : report["dot_ops_per_s"].items()) text += fmt::format(", {} {:.0f} G/s", kind, per_s.get<double>() * 1e-9);
+    for (const auto& [kind, per_s] : report["dot_ops_per_s"].items())
+      text += fmt::format(", {} {:.0f} G/s", kind, per_s.get<double>() * 1e-9);
     return text + "\n";
   }
 

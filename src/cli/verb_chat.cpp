@@ -19,7 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDefaultContext_tokens = 8192;
-constexpr int64_t kMaxReserve_tokens = 512;  // room that drop-turns keeps free for an answer, where -n asks for no less
+constexpr int64_t kMaxReserve_tokens =
+    512;  // room that drop-turns keeps free for an answer, where -n asks for no less
 
 constexpr std::string_view kHelp =
     "/reset        forget the conversation (the system prompt stays)\n"
@@ -27,7 +28,8 @@ constexpr std::string_view kHelp =
     "/load FILE    go on with a saved conversation\n"
     "/help         this\n"
     "/exit         leave (Ctrl-D does too)\n"
-    "\"\"\"           begins and ends a message of several lines; a line that ends in \\ goes on in the next\n"
+    "\"\"\"           begins and ends a message of several lines; a line that ends in \\ goes on in the "
+    "next\n"
     "//TEXT        sends /TEXT\n"
     "Ctrl-C stops an answer; twice, the program.";
 
@@ -45,8 +47,10 @@ class ChatVerb : public Verb {
   void declare(FlagSet& flags) override {
     flags.model(model_path_);
     flags.text("--system", system_, "TEXT", "System prompt, kept whatever else is dropped");
-    flags.integer("-n,--tokens", {tokens_, 1, INT32_MAX}, "Most tokens of an answer (default: until the context is full)");
-    flags.integer("--context", {context_, 2, INT32_MAX}, "Tokens of the whole conversation (default: the model's, at most 8192)");
+    flags.integer("-n,--tokens", {tokens_, 1, INT32_MAX},
+                  "Most tokens of an answer (default: until the context is full)");
+    flags.integer("--context", {context_, 2, INT32_MAX},
+                  "Tokens of the whole conversation (default: the model's, at most 8192)");
     flags.choice("--overflow", overflow_, {"error", "drop-turns"},
                  "When the context is full: say so, or drop the oldest turns (default error)");
     text_.declare(flags);
@@ -58,8 +62,12 @@ class ChatVerb : public Verb {
     TRY_ASSIGN(session_, open_session(model_path_, common, text_.load_options(context_)));
     TRY(check_template(*session_.model));
     TRY(check_context(context_, *session_.model));
-    const int64_t context = context_ > 0 ? context_ : std::min<int64_t>(kDefaultContext_tokens, session_.model->config.context);
-    TRY(session_.start({.context = static_cast<int32_t>(context), .sequences = 1, .kv_tokens = context, .unread_events = static_cast<int32_t>(context)}));
+    const int64_t context =
+        context_ > 0 ? context_ : std::min<int64_t>(kDefaultContext_tokens, session_.model->config.context);
+    TRY(session_.start({.context = static_cast<int32_t>(context),
+                        .sequences = 1,
+                        .kv_tokens = context,
+                        .unread_events = static_cast<int32_t>(context)}));
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
     Interrupts interrupts(/*kill_after=*/3);
     return talk(interrupts);
@@ -69,7 +77,8 @@ class ChatVerb : public Verb {
   VerbOutcome talk(Interrupts& interrupts) {
     const bool terminal = stdin_is_terminal();
     if (terminal)
-      say(fmt::format("{}: context of {} tokens, /help tells more", session_.model->config.name, session_.engine->limits().context));
+      say(fmt::format("{}: context of {} tokens, /help tells more", session_.model->config.name,
+                      session_.engine->limits().context));
     LineReader reader(&interrupts);
     std::string text;
     for (;;) {
@@ -82,12 +91,15 @@ class ChatVerb : public Verb {
       if (outcome == LineReader::Outcome::line) {
         interrupts.clear();
         if (text == "/exit" || text == "/quit") return {};
-        if (text.starts_with("/") && !text.starts_with("//")) status = command(text);
-        else if (!text.empty()) status = answer(text.starts_with("//") ? text.substr(1) : text, interrupts);
+        if (text.starts_with("/") && !text.starts_with("//"))
+          status = command(text);
+        else if (!text.empty())
+          status = answer(text.starts_with("//") ? text.substr(1) : text, interrupts);
       }
       if (const int signal = interrupts.signal(); signal != 0) {
         if (signal != SIGINT || interrupts.count() >= 2 || !terminal) return VerbOutcome::ended_by(signal);
-        say(outcome == LineReader::Outcome::line ? "(stopped; Ctrl-C again leaves)" : "\n(Ctrl-C again leaves)");
+        say(outcome == LineReader::Outcome::line ? "(stopped; Ctrl-C again leaves)"
+                                                 : "\n(Ctrl-C again leaves)");
         interrupts.acknowledge();
       }
       if (status) continue;
@@ -143,7 +155,8 @@ class ChatVerb : public Verb {
     if (name == "/help") return say(kHelp), Status();
     if (name == "/reset") return reset(), say("(forgotten)"), Status();
     if (name != "/save" && name != "/load")
-      return bad_input(fmt::format("found '{}', allowed are /reset, /save FILE, /load FILE, /help, /exit (//TEXT sends /TEXT)", name));
+      return bad_input(fmt::format(
+          "found '{}', allowed are /reset, /save FILE, /load FILE, /help, /exit (//TEXT sends /TEXT)", name));
     if (argument.empty()) return bad_input(fmt::format("{}: found no file, allowed is {} FILE", name, name));
     return name == "/save" ? save(argument) : load(argument);
   }
@@ -182,8 +195,10 @@ class ChatVerb : public Verb {
     LOG_INFO("{}", speed_line(generation->usage));
     const bool asked_for = tokens_ > 0 && generation->usage.completion_tokens >= tokens_;
     if (generation->finish != FinishReason::length || asked_for) return {};
-    auto message = fmt::format("the answer stopped: the context of {} tokens is full", session_.engine->limits().context);
-    if (overflow() == Overflow::error) return no_room(message + "; /reset, --overflow drop-turns or a larger --context");
+    auto message = fmt::format("the answer stopped: the context of {} tokens is full",
+                               session_.engine->limits().context);
+    if (overflow() == Overflow::error)
+      return no_room(message + "; /reset, --overflow drop-turns or a larger --context");
     say("(" + message + ")");
     return {};
   }
@@ -198,11 +213,12 @@ class ChatVerb : public Verb {
     request.stop_ids = model.stop_ids;
     request.sampling = sampling_.params(model.defaults);
     Output output;
-    TRY_ASSIGN(Generation generation, generate({.engine = *session_.engine,
-                                                .tokenizer = *model.tokenizer,
-                                                .request = std::move(request),
-                                                .interrupts = &interrupts,
-                                                .on_text = [&](std::string_view piece) { return output.print(piece); }}));
+    TRY_ASSIGN(Generation generation,
+               generate({.engine = *session_.engine,
+                         .tokenizer = *model.tokenizer,
+                         .request = std::move(request),
+                         .interrupts = &interrupts,
+                         .on_text = [&](std::string_view piece) { return output.print(piece); }}));
     TRY(output.print("\n"));
     return generation;
   }
@@ -212,8 +228,10 @@ class ChatVerb : public Verb {
   /// The conversation as ids that leave room for an answer; drops the oldest turns where that is wanted.
   Result<std::vector<TokenId>> fitting_prompt() {
     const int64_t context = session_.engine->limits().context;
-    const int64_t reserve = overflow() == Overflow::error
-                                ? 1 : std::min(tokens_ > 0 ? tokens_ : kMaxReserve_tokens, std::max<int64_t>(context / 4, 1));
+    const int64_t reserve =
+        overflow() == Overflow::error
+            ? 1
+            : std::min(tokens_ > 0 ? tokens_ : kMaxReserve_tokens, std::max<int64_t>(context / 4, 1));
     for (int dropped = 0;; ++dropped) {
       TRY_ASSIGN(std::vector<TokenId> ids, encode_conversation(*session_.model, messages_));
       const auto used = static_cast<int64_t>(ids.size());
@@ -221,14 +239,18 @@ class ChatVerb : public Verb {
       const bool fits = used + reserve <= context;
       if (fits || (!can_drop && used < context)) {
         if (dropped > 0)
-          say(fmt::format("({} oldest {} dropped: the context of {} tokens was full)", dropped, dropped == 1 ? "turn" : "turns", context));
+          say(fmt::format("({} oldest {} dropped: the context of {} tokens was full)", dropped,
+                          dropped == 1 ? "turn" : "turns", context));
         return ids;
       }
       if (!can_drop)
         return no_room(overflow() == Overflow::error
-                           ? fmt::format("the context is full: the conversation takes {} tokens, allowed are {}; /reset, --overflow "
-                                         "drop-turns or a larger --context", used, context - 1)
-                           : fmt::format("the message takes {} tokens with its system prompt, allowed are {}; --context raises it",
+                           ? fmt::format("the context is full: the conversation takes {} tokens, allowed are "
+                                         "{}; /reset, --overflow "
+                                         "drop-turns or a larger --context",
+                                         used, context - 1)
+                           : fmt::format("the message takes {} tokens with its system prompt, allowed are "
+                                         "{}; --context raises it",
                                          used, context - 1));
       const size_t first = first_turn();
       messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(first),
@@ -238,7 +260,8 @@ class ChatVerb : public Verb {
 
   size_t first_turn() const { return !messages_.empty() && messages_[0]["role"] == "system" ? 1 : 0; }
 
-  /// Where the second turn begins: the next message of the user after the first; the end where there is one turn alone.
+  /// Where the second turn begins: the next message of the user after the first; the end where there is one
+  /// turn alone.
   size_t oldest_turn_end() const {
     size_t end = first_turn() + 1;
     while (end < messages_.size() && messages_[end]["role"] != "user") ++end;

@@ -8,6 +8,8 @@
 #include "cli/quant_scheme.h"
 #include "cli/terminal.h"
 #include "io/model_files.h"
+#include "model/config_reader.h"
+#include "model/text_loader.h"
 #include "plan/memory_plan.h"
 
 namespace quintet {
@@ -20,11 +22,16 @@ constexpr int32_t kUsualContext_tokens = 4096;
 
 /// Names a template by the marks that it writes around a turn.
 std::string_view template_family(std::string_view source) {
-  struct Family { std::string_view mark, name; };
+  struct Family {
+    std::string_view mark, name;
+  };
   static constexpr std::array kFamilies = {
-      Family{"<|im_sep|>", "phi-4"},           Family{"<|im_start|>", "chatml"},
-      Family{"<|start_header_id|>", "llama-3"}, Family{"<start_of_turn>", "gemma"},
-      Family{"<｜User｜>", "deepseek"},         Family{"<|assistant|>", "phi-3"},
+      Family{"<|im_sep|>", "phi-4"},
+      Family{"<|im_start|>", "chatml"},
+      Family{"<|start_header_id|>", "llama-3"},
+      Family{"<start_of_turn>", "gemma"},
+      Family{"<｜User｜>", "deepseek"},
+      Family{"<|assistant|>", "phi-3"},
       Family{"[INST]", "llama-2 or mistral"},
   };
   for (const auto& family : kFamilies)
@@ -58,15 +65,30 @@ class InspectVerb : public Verb {
 
   VerbOutcome run(const CommonOptions& common) override {
     TRY_ASSIGN(const ModelFiles files, ModelFiles::open(model_path_));
-    TRY_ASSIGN(const auto model, load_text(model_path_, text_.load_options()));
+    TRY_ASSIGN(const Model model, read_model(files));
     TRY_ASSIGN(const auto backend, make_backend(common.backend));
-    TRY_ASSIGN(const Json report, describe(files, *model, *backend));
+    TRY_ASSIGN(const Json report, describe(files, model, *backend));
     Output output;
     // Names in a model file may be any bytes.
-    return output.print(json_ ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : table(report));
+    return output.print(json_ ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                              : table(report));
   }
 
  private:
+  /// All but the weights. A model may lack a tokenizer here (its weights alone were downloaded); a wrong one
+  /// is an error.
+  Result<Model> read_model(const ModelFiles& files) const {
+    Model model;
+    model.path = model_path_;
+    if (!files.tensors().empty()) {
+      TRY_ASSIGN(model.config, read_config(files, 0));
+    }
+    const bool has_tokenizer =
+        files.gguf() ? files.gguf()->has("tokenizer.ggml.model") : !files.texts().tokenizer.empty();
+    if (has_tokenizer || !text_.tokenizer.empty()) TRY(load_text_parts(files, text_.load_options(), model));
+    return model;
+  }
+
   Result<Json> describe(const ModelFiles& files, const Model& model, const Backend& backend) const {
     const ModelConfig& config = model.config;
     const auto shares = format_shares(files.tensors());
@@ -75,24 +97,29 @@ class InspectVerb : public Verb {
     for (const auto& share : shares) {
       parameters += share.parameters;
       weight_bytes += share.bytes;
-      formats.push_back({{"format", format_label(share.format)}, {"tensors", share.tensors}, {"parameters", share.parameters}, {"bytes", share.bytes}});
+      formats.push_back({{"format", format_label(share.format)},
+                         {"tensors", share.tensors},
+                         {"parameters", share.parameters},
+                         {"bytes", share.bytes}});
     }
-    Json report = {{"path", model_path_},
-                   {"container", files.kind() == ModelFiles::Kind::gguf ? "gguf" : "huggingface"},
-                   {"files", std::max<size_t>(files.weight_paths().size(), 1)},
-                   {"file_bytes", files.file_bytes()},
-                   {"architecture", config.architecture},
-                   {"name", config.name},
-                   {"parameters", parameters},
-                   {"weight_bytes", weight_bytes},
-                   {"bits_per_weight", parameters ? 8.0 * static_cast<double>(weight_bytes) / static_cast<double>(parameters) : 0.0},
-                   {"scheme", quant_scheme(files.tensors())},
-                   {"formats", std::move(formats)}};
+    Json report = {
+        {"path", model_path_},
+        {"container", files.kind() == ModelFiles::Kind::gguf ? "gguf" : "huggingface"},
+        {"files", std::max<size_t>(files.weight_paths().size(), 1)},
+        {"file_bytes", files.file_bytes()},
+        {"architecture", config.architecture},
+        {"name", config.name},
+        {"parameters", parameters},
+        {"weight_bytes", weight_bytes},
+        {"bits_per_weight",
+         parameters ? 8.0 * static_cast<double>(weight_bytes) / static_cast<double>(parameters) : 0.0},
+        {"scheme", quant_scheme(files.tensors())},
+        {"formats", std::move(formats)}};
     if (config.layers > 0) {
       report["context"] = config.context;
       report["network"] = describe_network(config);
     }
-    report["tokenizer"] = describe_tokenizer(*model.tokenizer);
+    report["tokenizer"] = model.tokenizer ? describe_tokenizer(*model.tokenizer) : Json();
     report["chat_template"] = describe_template(model);
     if (config.layers > 0) {
       TRY_ASSIGN(report["memory"], describe_memory(config, backend, weight_bytes));
@@ -102,10 +129,16 @@ class InspectVerb : public Verb {
   }
 
   static Json describe_network(const ModelConfig& config) {
-    const auto windowed = std::find_if(config.layer.begin(), config.layer.end(), [](const auto& layer) { return layer.sliding_window > 0; });
-    Json network = {{"layers", config.layers},     {"hidden", config.hidden},     {"ffn", config.ffn},
-                    {"heads", config.heads},       {"kv_heads", config.kv_heads}, {"head_dim", config.head_dim},
-                    {"vocabulary", config.vocabulary}, {"tied_embeddings", config.tied_embeddings}};
+    const auto windowed = std::find_if(config.layer.begin(), config.layer.end(),
+                                       [](const auto& layer) { return layer.sliding_window > 0; });
+    Json network = {{"layers", config.layers},
+                    {"hidden", config.hidden},
+                    {"ffn", config.ffn},
+                    {"heads", config.heads},
+                    {"kv_heads", config.kv_heads},
+                    {"head_dim", config.head_dim},
+                    {"vocabulary", config.vocabulary},
+                    {"tied_embeddings", config.tied_embeddings}};
     network["sliding_window"] = windowed == config.layer.end() ? Json() : Json(windowed->sliding_window);
     return network;
   }
@@ -115,18 +148,28 @@ class InspectVerb : public Verb {
     const auto token = [&](const std::optional<TokenId>& id) {
       return id ? Json{{"id", *id}, {"text", std::string(tokenizer.token_text(*id))}} : Json();
     };
-    return {{"kind", kind_name(spec.kind)}, {"pre_tokenizer", spec.pre_tokenizer}, {"vocabulary", tokenizer.vocabulary()},
-            {"merges", spec.merges.size()}, {"bos", token(spec.bos)},              {"eos", token(spec.eos)},
-            {"adds_bos", spec.add_bos},     {"end_tokens", tokenizer.end_tokens()}};
+    return {{"kind", kind_name(spec.kind)},
+            {"pre_tokenizer", spec.pre_tokenizer},
+            {"vocabulary", tokenizer.vocabulary()},
+            {"merges", spec.merges.size()},
+            {"bos", token(spec.bos)},
+            {"eos", token(spec.eos)},
+            {"adds_bos", spec.add_bos},
+            {"end_tokens", tokenizer.end_tokens()}};
   }
 
   static Json describe_template(const Model& model) {
-    if (!model.chat_template) return Json();
     const std::string& source = model.chat_template_source;
-    return {{"family", template_family(source)}, {"bytes", source.size()}, {"tools", source.find("tools") != std::string::npos}};
+    if (source.empty()) return Json();
+    return {{"usable", model.chat_template != nullptr},
+            {"error", model.chat_template_error},
+            {"family", template_family(source)},
+            {"bytes", source.size()},
+            {"tools", source.find("tools") != std::string::npos}};
   }
 
-  static Result<Json> describe_memory(const ModelConfig& config, const Backend& backend, uint64_t weight_bytes) {
+  static Result<Json> describe_memory(const ModelConfig& config, const Backend& backend,
+                                      uint64_t weight_bytes) {
     const BackendInfo info = backend.info();
     const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, kBlock_tokens);
     Json memory = {{"device", info.name},
@@ -155,56 +198,82 @@ class InspectVerb : public Verb {
   static Json list_tensors(const ModelFiles& files) {
     Json list = Json::array();
     for (const auto& tensor : files.tensors())
-      list.push_back({{"name", std::string(tensor.weight.name)}, {"format", format_label(tensor.weight.format)},
-                      {"shape", tensor.shape}, {"bytes", tensor.weight.bytes.size()}});
+      list.push_back({{"name", std::string(tensor.weight.name)},
+                      {"format", format_label(tensor.weight.format)},
+                      {"shape", tensor.shape},
+                      {"bytes", tensor.weight.bytes.size()}});
     return list;
   }
 
   static std::string count(uint64_t parameters) {
     const auto value = static_cast<double>(parameters);
     if (parameters < 1'000'000) return fmt::format("{}", parameters);
-    return parameters >= 1'000'000'000 ? fmt::format("{:.2f} billion", value * 1e-9) : fmt::format("{:.1f} million", value * 1e-6);
+    return parameters >= 1'000'000'000 ? fmt::format("{:.2f} billion", value * 1e-9)
+                                       : fmt::format("{:.1f} million", value * 1e-6);
   }
 
   std::string table(const Json& report) const {
     const auto text = [](const Json& value) { return value.get<std::string>(); };
     const auto number = [](const Json& value) { return value.get<uint64_t>(); };
     std::string out;
-    const auto row = [&out](std::string_view label, const std::string& value) { out += fmt::format("{:<14}{}\n", label, value); };
-    row("model", fmt::format("{} ({}, {} {}, {})", text(report["name"]).empty() ? "unnamed" : text(report["name"]), text(report["container"]), number(report["files"]),
-                             number(report["files"]) == 1 ? "file" : "files", format_bytes(number(report["file_bytes"]))));
-    row("architecture", text(report["architecture"]).empty() ? "none (a vocabulary alone)" : text(report["architecture"]));
+    const auto row = [&out](std::string_view label, const std::string& value) {
+      out += fmt::format("{:<14}{}\n", label, value);
+    };
+    row("model",
+        fmt::format("{} ({}, {} {}, {})", text(report["name"]).empty() ? "unnamed" : text(report["name"]),
+                    text(report["container"]), number(report["files"]),
+                    number(report["files"]) == 1 ? "file" : "files",
+                    format_bytes(number(report["file_bytes"]))));
+    row("architecture",
+        text(report["architecture"]).empty() ? "none (a vocabulary alone)" : text(report["architecture"]));
     if (report.contains("network")) {
       const Json& net = report["network"];
-      row("network", fmt::format("{} layers, hidden {}, FFN {}, {} query and {} KV heads of {}{}", number(net["layers"]), number(net["hidden"]),
-                                 number(net["ffn"]), number(net["heads"]), number(net["kv_heads"]), number(net["head_dim"]),
-                                 net["sliding_window"].is_null() ? "" : fmt::format(", sliding window {}", number(net["sliding_window"]))));
+      row("network", fmt::format("{} layers, hidden {}, FFN {}, {} query and {} KV heads of {}{}",
+                                 number(net["layers"]), number(net["hidden"]), number(net["ffn"]),
+                                 number(net["heads"]), number(net["kv_heads"]), number(net["head_dim"]),
+                                 net["sliding_window"].is_null()
+                                     ? ""
+                                     : fmt::format(", sliding window {}", number(net["sliding_window"]))));
       row("parameters", count(number(report["parameters"])));
-      row("quantization", fmt::format("{}, {:.2f} bits a weight", text(report["scheme"]), report["bits_per_weight"].get<double>()));
+      row("quantization", fmt::format("{}, {:.2f} bits a weight", text(report["scheme"]),
+                                      report["bits_per_weight"].get<double>()));
       for (const Json& format : report["formats"])
-        row("", fmt::format("{:<8} {:>5} tensors {:>16} parameters {:>12}", text(format["format"]), number(format["tensors"]),
-                            number(format["parameters"]), format_bytes(number(format["bytes"]))));
+        row("", fmt::format("{:<8} {:>5} tensors {:>16} parameters {:>12}", text(format["format"]),
+                            number(format["tensors"]), number(format["parameters"]),
+                            format_bytes(number(format["bytes"]))));
       row("context", fmt::format("{} tokens", number(report["context"])));
     }
     const Json& tokenizer = report["tokenizer"];
-    row("tokenizer", fmt::format("{}{}, {} tokens{}", text(tokenizer["kind"]),
-                                 text(tokenizer["pre_tokenizer"]).empty() ? "" : " (" + text(tokenizer["pre_tokenizer"]) + ")",
-                                 number(tokenizer["vocabulary"]), tokenizer["adds_bos"].get<bool>() ? ", adds BOS" : ""));
+    row("tokenizer", tokenizer.is_null()
+                         ? "none"
+                         : fmt::format("{}{}, {} tokens{}", text(tokenizer["kind"]),
+                                       text(tokenizer["pre_tokenizer"]).empty()
+                                           ? ""
+                                           : " (" + text(tokenizer["pre_tokenizer"]) + ")",
+                                       number(tokenizer["vocabulary"]),
+                                       tokenizer["adds_bos"].get<bool>() ? ", adds BOS" : ""));
     const Json& chat = report["chat_template"];
-    row("chat template", chat.is_null() ? "none" : fmt::format("{}, {} bytes{}", text(chat["family"]), number(chat["bytes"]),
-                                                               chat["tools"].get<bool>() ? ", takes tools" : ""));
+    row("chat template", chat.is_null()
+                             ? "none"
+                             : fmt::format("{}, {} bytes{}", text(chat["family"]), number(chat["bytes"]),
+                                           chat["tools"].get<bool>() ? ", takes tools" : ""));
+    if (!chat.is_null() && !chat["usable"].get<bool>()) row("", "cannot be used: " + text(chat["error"]));
     if (report.contains("memory")) {
       const Json& memory = report["memory"];
-      row("memory", fmt::format("{} a token of context on {}, {} free of {}", format_bytes(number(memory["kv_bytes_per_token"])),
-                                text(memory["device"]), format_bytes(number(memory["free_bytes"])), format_bytes(number(memory["device_bytes"]))));
+      row("memory", fmt::format("{} a token of context on {}, {} free of {}",
+                                format_bytes(number(memory["kv_bytes_per_token"])), text(memory["device"]),
+                                format_bytes(number(memory["free_bytes"])),
+                                format_bytes(number(memory["device_bytes"]))));
       for (const Json& need : memory["needs"])
-        row("", fmt::format("{} for {} tokens (weights {}, workspace {}, KV {})", format_bytes(number(need["bytes"])), number(need["context"]),
-                            format_bytes(number(need["weights_bytes"])), format_bytes(number(need["workspace_bytes"])),
-                            format_bytes(number(need["kv_bytes"]))));
+        row("", fmt::format(
+                    "{} for {} tokens (weights {}, workspace {}, KV {})", format_bytes(number(need["bytes"])),
+                    number(need["context"]), format_bytes(number(need["weights_bytes"])),
+                    format_bytes(number(need["workspace_bytes"])), format_bytes(number(need["kv_bytes"]))));
     }
     if (tensors_)
       for (const Json& tensor : report["tensors"])
-        out += fmt::format("{:<40} {:<8} {:<20} {:>12}\n", text(tensor["name"]), text(tensor["format"]), tensor["shape"].dump(), number(tensor["bytes"]));
+        out += fmt::format("{:<40} {:<8} {:<20} {:>12}\n", text(tensor["name"]), text(tensor["format"]),
+                           tensor["shape"].dump(), number(tensor["bytes"]));
     return out;
   }
 

@@ -28,14 +28,18 @@ class RunVerb : public Verb {
   void declare(FlagSet& flags) override {
     flags.model(model_path_);
     source_.declare(flags, "The prompt");
-    tokens_flag_ = flags.integer("-n,--tokens", {tokens_, -1, INT32_MAX},
-                                 "Most tokens to answer (default 512); 0: none, -1: until the context is full");
+    tokens_flag_ =
+        flags.integer("-n,--tokens", {tokens_, -1, INT32_MAX},
+                      "Most tokens to answer (default 512); 0: none, -1: until the context is full");
     Flag raw = flags.toggle("--raw", raw_, "Continue the text as it is, without the chat template");
-    flags.toggle("--special", special_, "With --raw: special tokens that the text writes out count as such").needs(raw);
+    flags.toggle("--special", special_, "With --raw: special tokens that the text writes out count as such")
+        .needs(raw);
     flags.text("--system", system_, "TEXT", "System prompt").excludes(raw);
     flags.toggle("--json", json_, "Print one JSON object at the end instead of streaming text");
-    flags.text("--dump-logits", logits_path_, "FILE.npy", "Write the prompt's logits, float32 [tokens, vocabulary]");
-    flags.integer("--context", {context_, 2, INT32_MAX}, "Tokens of prompt and answer together (default: what they need, up to the model's)");
+    flags.text("--dump-logits", logits_path_, "FILE.npy",
+               "Write the prompt's logits, float32 [tokens, vocabulary]");
+    flags.integer("--context", {context_, 2, INT32_MAX},
+                  "Tokens of prompt and answer together (default: what they need, up to the model's)");
     text_.declare(flags);
     sampling_.declare(flags);
   }
@@ -50,9 +54,10 @@ class RunVerb : public Verb {
     TRY(check_context(context_, model));
     const Interrupts interrupts;
     const int32_t context = context_for(model, static_cast<int64_t>(ids.size()));
-    if (static_cast<int64_t>(ids.size()) > context || (tokens_ != 0 && static_cast<int64_t>(ids.size()) == context))
-      return bad_input(fmt::format("prompt: found {} tokens, allowed are {} (the context of {} tokens{})", ids.size(),
-                                   tokens_ == 0 ? context : context - 1, context,
+    if (static_cast<int64_t>(ids.size()) > context ||
+        (tokens_ != 0 && static_cast<int64_t>(ids.size()) == context))
+      return bad_input(fmt::format("prompt: found {} tokens, allowed are {} (the context of {} tokens{})",
+                                   ids.size(), tokens_ == 0 ? context : context - 1, context,
                                    context < model.config.context ? "; --context raises it" : ""));
     if (!logits_path_.empty()) {
       TRY_ASSIGN(const bool interrupted, dump_logits(session, ids, interrupts));
@@ -62,7 +67,8 @@ class RunVerb : public Verb {
     answer.finish = FinishReason::length;
     answer.usage.prompt_tokens = static_cast<int32_t>(ids.size());
     if (tokens_ != 0) {
-      TRY(session.start({.context = context, .sequences = 1, .kv_tokens = context, .unread_events = context}));
+      TRY(session.start(
+          {.context = context, .sequences = 1, .kv_tokens = context, .unread_events = context}));
       TRY_ASSIGN(answer, generate_answer(session, ids, interrupts));
     }
     TRY(report(answer, context));
@@ -73,7 +79,8 @@ class RunVerb : public Verb {
   Result<std::vector<TokenId>> encode(const Model& model, std::string prompt) const {
     if (raw_ || (!model.chat_template && model.chat_template_source.empty())) {
       if (!system_.empty())
-        return bad_input(fmt::format("--system: {} has no chat template to put it into (--chat-template gives one)", model.path));
+        return bad_input(fmt::format(
+            "--system: {} has no chat template to put it into (--chat-template gives one)", model.path));
       const auto& bos = model.tokenizer->spec().bos;
       const bool has_bos = special_ && bos && prompt.starts_with(model.tokenizer->token_text(*bos));
       return model.tokenizer->encode(prompt, {.add_bos = !has_bos, .parse_special = special_});
@@ -92,14 +99,15 @@ class RunVerb : public Verb {
 
   /// Room for the prompt and the answer, within what the model was made for.
   int32_t context_for(const Model& model, int64_t prompt_tokens) const {
-    const int64_t wanted = context_ > 0 ? context_
+    const int64_t wanted = context_ > 0   ? context_
                            : tokens_ >= 0 ? prompt_tokens + tokens_
                                           : std::max<int64_t>(kDefaultContext_tokens, 2 * prompt_tokens);
     return static_cast<int32_t>(std::min<int64_t>(wanted, model.config.context));
   }
 
   /// True where a signal stopped it; the file is then gone.
-  Result<bool> dump_logits(Session& session, const std::vector<TokenId>& ids, const Interrupts& interrupts) const {
+  Result<bool> dump_logits(Session& session, const std::vector<TokenId>& ids,
+                           const Interrupts& interrupts) const {
     const int32_t vocabulary = session.model->config.vocabulary;
     TRY_ASSIGN(NpyFile file, NpyFile::create(logits_path_, static_cast<int64_t>(ids.size()), vocabulary));
     Status status;
@@ -114,7 +122,8 @@ class RunVerb : public Verb {
     return interrupted;
   }
 
-  Result<Generation> generate_answer(Session& session, const std::vector<TokenId>& ids, const Interrupts& interrupts) const {
+  Result<Generation> generate_answer(Session& session, const std::vector<TokenId>& ids,
+                                     const Interrupts& interrupts) const {
     const Model& model = *session.model;
     Request request;
     request.id = 1;
@@ -135,12 +144,12 @@ class RunVerb : public Verb {
   Status report(const Generation& answer, int32_t context) const {
     Output output;
     if (json_) {
-      const nlohmann::ordered_json object = {
-          {"text", answer.text},
-          {"tokens", answer.tokens},
-          {"finish_reason", finish_name(answer.finish)},
-          {"usage",
-           {{"prompt_tokens", answer.usage.prompt_tokens}, {"completion_tokens", answer.usage.completion_tokens}}}};
+      const nlohmann::ordered_json object = {{"text", answer.text},
+                                             {"tokens", answer.tokens},
+                                             {"finish_reason", finish_name(answer.finish)},
+                                             {"usage",
+                                              {{"prompt_tokens", answer.usage.prompt_tokens},
+                                               {"completion_tokens", answer.usage.completion_tokens}}}};
       TRY(output.print(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"));
     } else if (tokens_ != 0 && (answer.text.empty() || answer.text.back() != '\n')) {
       TRY(output.print("\n"));
@@ -150,7 +159,8 @@ class RunVerb : public Verb {
     if (answer.finish == FinishReason::length && reached_tokens && !tokens_flag_.given())
       say(fmt::format("stopped after {} tokens (-n raises it)", tokens_));
     else if (answer.finish == FinishReason::length && !reached_tokens)
-      say(fmt::format("stopped: the context of {} tokens is full (--context raises it, up to the model's)", context));
+      say(fmt::format("stopped: the context of {} tokens is full (--context raises it, up to the model's)",
+                      context));
     say(speed_line(answer.usage));
     return {};
   }

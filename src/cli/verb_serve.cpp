@@ -25,24 +25,33 @@ class ServeVerb : public Verb {
 
   void declare(FlagSet& flags) override {
     flags.model(model_path_);
-    flags.text("--host", server_.host, "ADDRESS", "Address to listen on (default 127.0.0.1: this machine alone)");
+    flags.text("--host", server_.host, "ADDRESS",
+               "Address to listen on (default 127.0.0.1: this machine alone)");
     flags.integer("--port", {port_, 0, 65535}, "Port (default 8000; 0: any free one, logged)");
-    flags.text("--model-name", server_.model_alias, "ID", "The id that clients name (default: the file's name)");
-    flags.text("--api-key-file", api_key_path_, "FILE", "Ask for the key in this file: \"Authorization: Bearer KEY\"");
+    flags.text("--model-name", server_.model_alias, "ID",
+               "The id that clients name (default: the file's name)");
+    flags.text("--api-key-file", api_key_path_, "FILE",
+               "Ask for the key in this file: \"Authorization: Bearer KEY\"");
     flags.text("--cors-origin", server_.cors_origin, "ORIGIN", "Let pages of this origin call ('*': any)");
-    flags.integer("--context", {context_, 2, INT32_MAX}, "Tokens of one request, prompt and answer (default: the model's, as memory allows)");
+    flags.integer("--context", {context_, 2, INT32_MAX},
+                  "Tokens of one request, prompt and answer (default: the model's, as memory allows)");
     flags.integer("--sequences", {sequences_, 1, 1024}, "Requests that run at once (default 16)");
-    flags.integer("--waiting", {waiting_, 1, 1 << 20}, "Requests that may wait; more are answered 503 (default 256)");
-    flags.integer("--kv-tokens", {kv_tokens_, 2, INT32_MAX}, "Room of the KV cache over all requests (default: as memory allows)");
-    flags.integer("--grace", {grace_s_, 0, 3600}, "Seconds that running answers have at the end (default 10)");
+    flags.integer("--waiting", {waiting_, 1, 1 << 20},
+                  "Requests that may wait; more are answered 503 (default 256)");
+    flags.integer("--kv-tokens", {kv_tokens_, 2, INT32_MAX},
+                  "Room of the KV cache over all requests (default: as memory allows)");
+    flags.integer("--grace", {grace_s_, 0, 3600},
+                  "Seconds that running answers have at the end (default 10)");
     text_.declare(flags);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
     if (!api_key_path_.empty()) {
       TRY_ASSIGN(server_.api_key, read_text(api_key_path_, "API key"));
-      while (!server_.api_key.empty() && (server_.api_key.back() == '\n' || server_.api_key.back() == '\r')) server_.api_key.pop_back();
-      if (server_.api_key.empty()) return bad_input(fmt::format("{}: found no key, allowed is one line of text", api_key_path_));
+      while (!server_.api_key.empty() && (server_.api_key.back() == '\n' || server_.api_key.back() == '\r'))
+        server_.api_key.pop_back();
+      if (server_.api_key.empty())
+        return bad_input(fmt::format("{}: found no key, allowed is one line of text", api_key_path_));
     }
     TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options(context_)));
     TRY(check_context(context_, *session.model));
@@ -56,13 +65,14 @@ class ServeVerb : public Verb {
     Interrupts interrupts(/*kill_after=*/3);
     TRY_ASSIGN(const auto server, start_server(*session.engine, *session.model, server_));
     const EngineLimits limits = session.engine->limits();
-    LOG_INFO("{} answers at http://{}:{}/v1 ({} requests of {} tokens at once)", server->model_id(), server_.host,
-             server->port(), limits.sequences, limits.context);
+    LOG_INFO("{} answers at http://{}:{}/v1 ({} requests of {} tokens at once)", server->model_id(),
+             server_.host, server->port(), limits.sequences, limits.context);
     wait_for_signal(interrupts);
     LOG_INFO("stopping: running answers have {} s, a second signal cuts them", grace_s_);
     server->request_stop();
     std::jthread second([&](const std::stop_token& done) {
-      while (!done.stop_requested() && interrupts.count() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      while (!done.stop_requested() && interrupts.count() < 2)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
       if (!done.stop_requested()) server->request_stop();
     });
     server->wait();

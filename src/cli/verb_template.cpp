@@ -30,10 +30,10 @@ class TemplateVerb : public Verb {
     TRY_ASSIGN(const auto messages, parse_messages(text, messages_.name(), &tools));
     if (!tools_path_.empty()) {
       TRY_ASSIGN(const std::string tools_text, read_text(tools_path_, "tools"));
-      tools = nlohmann::ordered_json::parse(tools_text, nullptr, false);
-      if (tools.is_discarded() || !tools.is_array())
-        return bad_input(fmt::format("{}: found {}, allowed is a JSON list of tools", tools_path_,
-                                     tools.is_discarded() ? "text that is not JSON" : tools.type_name()));
+      TRY_ASSIGN(tools, read_json(tools_text, tools_path_));
+      if (!tools.is_array())
+        return bad_input(
+            fmt::format("{}: found {}, allowed is a JSON list of tools", tools_path_, tools.type_name()));
     }
     TRY_ASSIGN(const auto model, load_text(model_path_, text_.load_options()));
     RenderOptions options;

@@ -17,11 +17,16 @@ std::string readable(std::string_view bytes) {
     const size_t good = std::min(find_broken_utf8(bytes), bytes.size());
     for (char c : bytes.substr(0, good)) {
       const auto byte = static_cast<unsigned char>(c);
-      if (c == '"' || c == '\\') text += '\\', text += c;
-      else if (c == '\n') text += "\\n";
-      else if (c == '\t') text += "\\t";
-      else if (byte < 0x20 || byte == 0x7F) text += fmt::format("\\x{:02x}", byte);
-      else text += c;
+      if (c == '"' || c == '\\')
+        text += '\\', text += c;
+      else if (c == '\n')
+        text += "\\n";
+      else if (c == '\t')
+        text += "\\t";
+      else if (byte < 0x20 || byte == 0x7F)
+        text += fmt::format("\\x{:02x}", byte);
+      else
+        text += c;
     }
     bytes.remove_prefix(good);
     if (bytes.empty()) break;
@@ -51,13 +56,20 @@ class TokenizeVerb : public Verb {
   void declare(FlagSet& flags) override {
     flags.model(model_path_);
     source_.declare(flags, "The text (with --decode: ids, divided by spaces or commas)");
-    Flag jsonl = flags.toggle("--jsonl", jsonl_, "Standard input: one JSON string a line; output: one JSON list of ids a line")
-                      .excludes(source_.text_flag).excludes(source_.file_flag);
+    Flag jsonl = flags
+                     .toggle("--jsonl", jsonl_,
+                             "Standard input: one JSON string a line; output: one JSON list of ids a line")
+                     .excludes(source_.text_flag)
+                     .excludes(source_.file_flag);
     Flag decode = flags.toggle("--decode", decode_, "From ids to text (with --jsonl: lists in, strings out)");
-    flags.toggle("--pieces", pieces_, "One line a token: id, tab, the bytes it stands for").excludes(jsonl).excludes(decode);
+    flags.toggle("--pieces", pieces_, "One line a token: id, tab, the bytes it stands for")
+        .excludes(jsonl)
+        .excludes(decode);
     flags.toggle("--bos", bos_, "Add BOS and EOS where the tokenizer's rules say so").excludes(decode);
-    flags.toggle("--special", special_, "Special tokens that the text writes out count as such (--decode: are written out)");
-    flags.text("--tokenizer", tokenizer_, "PATH", "Take the tokenizer from this GGUF, tokenizer.json or folder");
+    flags.toggle("--special", special_,
+                 "Special tokens that the text writes out count as such (--decode: are written out)");
+    flags.text("--tokenizer", tokenizer_, "PATH",
+               "Take the tokenizer from this GGUF, tokenizer.json or folder");
   }
 
   VerbOutcome run(const CommonOptions&) override {
@@ -77,7 +89,8 @@ class TokenizeVerb : public Verb {
     }
     const auto ids = tokenizer.encode(text, encode_options());
     if (pieces_) {
-      for (TokenId id : ids) TRY(output.collect(fmt::format("{}\t{}\n", id, readable(tokenizer.piece(id, true)))));
+      for (TokenId id : ids)
+        TRY(output.collect(fmt::format("{}\t{}\n", id, readable(tokenizer.piece(id, true)))));
       return output.flush();
     }
     std::string line;
@@ -91,8 +104,10 @@ class TokenizeVerb : public Verb {
   static Result<std::vector<TokenId>> parse_ids(std::string_view text, int32_t vocabulary) {
     constexpr std::string_view kBetween = " \t\r\n,[]";
     std::vector<TokenId> ids;
-    for (size_t at = text.find_first_not_of(kBetween); at < text.size(); at = text.find_first_not_of(kBetween, at)) {
-      const std::string_view word = text.substr(at, std::min(text.find_first_of(kBetween, at), text.size()) - at);
+    for (size_t at = text.find_first_not_of(kBetween); at < text.size();
+         at = text.find_first_not_of(kBetween, at)) {
+      const std::string_view word =
+          text.substr(at, std::min(text.find_first_of(kBetween, at), text.size()) - at);
       TokenId id = -1;
       const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), id);
       if (failed != std::errc() || end != word.data() + word.size() || id < 0 || id >= vocabulary)
@@ -104,7 +119,8 @@ class TokenizeVerb : public Verb {
     return ids;
   }
 
-  /// Every input line gives one output line; one that cannot be taken gives {"error": ...}, and the end is bad_input.
+  /// Every input line gives one output line; one that cannot be taken gives {"error": ...}, and the end is
+  /// bad_input.
   Status run_lines(const Tokenizer& tokenizer) const {
     LineReader reader;
     Output output;
@@ -125,25 +141,30 @@ class TokenizeVerb : public Verb {
     }
     TRY(output.flush());
     if (broken == 0) return {};
-    return bad_input(fmt::format("standard input: {} of {} lines could not be taken, the first: {}", broken, lines, first_error));
+    return bad_input(fmt::format("standard input: {} of {} lines could not be taken, the first: {}", broken,
+                                 lines, first_error));
   }
 
   Status take_line(const Tokenizer& tokenizer, const std::string& line, std::string& out) const {
     const Json value = Json::parse(line, nullptr, false);
     if (value.is_discarded())
-      return bad_input(fmt::format("found text that is not JSON in UTF-8, allowed is a JSON {}", decode_ ? "list of ids" : "string"));
+      return bad_input(fmt::format("found text that is not JSON in UTF-8, allowed is a JSON {}",
+                                   decode_ ? "list of ids" : "string"));
     if (!decode_) {
-      if (!value.is_string()) return bad_input(fmt::format("found {}, allowed is a JSON string", value.type_name()));
+      if (!value.is_string())
+        return bad_input(fmt::format("found {}, allowed is a JSON string", value.type_name()));
       out += '[';
       append_ids(out, tokenizer.encode(value.get_ref<const std::string&>(), encode_options()), ", ");
       out += ']';
       return {};
     }
-    if (!value.is_array()) return bad_input(fmt::format("found {}, allowed is a JSON list of ids", value.type_name()));
+    if (!value.is_array())
+      return bad_input(fmt::format("found {}, allowed is a JSON list of ids", value.type_name()));
     std::vector<TokenId> ids;
     ids.reserve(value.size());
     for (const Json& element : value) {
-      const bool whole = element.is_number_unsigned() && element.get<uint64_t>() < static_cast<uint64_t>(tokenizer.vocabulary());
+      const bool whole = element.is_number_unsigned() &&
+                         element.get<uint64_t>() < static_cast<uint64_t>(tokenizer.vocabulary());
       if (!whole)
         return bad_input(fmt::format("found {} at index {}, allowed are whole numbers from 0 to {}",
                                      element.is_number() ? element.dump() : element.type_name(), ids.size(),

@@ -1,0 +1,184 @@
+// The verbs on SmolLM2: what it answers, that it streams, and what signals and closed pipes do to it.
+#include <signal.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/program.h"
+
+namespace quintet::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string& model() {
+  static const std::string path = source_path("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+  return path;
+}
+
+constexpr const char* kFetch = "make models";
+constexpr const char* kLongQuestion = "Tell me a very long story about a dragon, in many chapters.";
+
+TEST(RealRun, NamesParis) {
+  NEED_FILE(model(), kFetch);
+  const Outcome outcome = run({"run", model(), "-p", "What is the capital of France?"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "The capital of France is Paris.\n");
+  EXPECT_EQ(outcome.err.find('\r'), std::string::npos) << "a progress bar in a pipe";
+  const Json answer = Json::parse(run({"run", model(), "-p", "What is the capital of France?", "--json"}).out,
+                                  nullptr, false);
+  EXPECT_EQ(answer["finish_reason"], "stop");
+  EXPECT_EQ(answer["text"], "The capital of France is Paris.");
+  EXPECT_EQ(answer["tokens"].size(), answer["usage"]["completion_tokens"]);
+}
+
+TEST(RealRun, WhatLooksSpecialInAQuestionIsText) {
+  NEED_FILE(model(), kFetch);
+  const auto prompt_tokens = [](const std::string& text) {
+    return Json::parse(run({"run", model(), "-n", "1", "--json", "-p", text}).out)["usage"]["prompt_tokens"]
+        .get<int>();
+  };
+  // One special token against the eight tokens of its text: |im_end| counts as text only.
+  EXPECT_GE(prompt_tokens("<|im_end|>"), prompt_tokens("x") + 5);
+}
+
+TEST(RealRun, StreamsAndStopsOnSignals) {
+  NEED_FILE(model(), kFetch);
+  for (const auto& [number, code] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 143}}) {
+    Program program({"run", model(), "-p", kLongQuestion, "-n", "4000"});
+    ASSERT_TRUE(program.wait_out(" "));  // a first word while the answer goes on
+    program.send_signal(number);
+    const Outcome outcome = program.finish();
+    EXPECT_EQ(outcome.code, code) << outcome.err;
+    EXPECT_FALSE(outcome.killed);
+    EXPECT_TRUE(outcome.out.ends_with("\n"));
+    EXPECT_NE(outcome.err.find("decode "), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(RealRun, ASignalEndsJsonWithWhatThereIs) {
+  NEED_FILE(model(), kFetch);
+  Program program({"run", model(), "-p", kLongQuestion, "-n", "4000", "--json", "--log-level", "debug"});
+  ASSERT_TRUE(program.wait_err("memory: "));  // the engine has started
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  program.send_signal(SIGINT);
+  const Outcome outcome = program.finish();
+  if (outcome.killed) GTEST_SKIP() << "the signal came before the engine was ready";
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  const Json answer = Json::parse(outcome.out, nullptr, false);
+  ASSERT_TRUE(answer.is_object()) << outcome.out;
+  EXPECT_EQ(answer["finish_reason"], "cancelled");
+}
+
+TEST(RealRun, AReaderThatLeavesEndsItQuietly) {
+  NEED_FILE(model(), kFetch);
+  Program program({"run", model(), "-p", kLongQuestion, "-n", "4000"});
+  ASSERT_TRUE(program.wait_out(" "));
+  program.close_output();
+  const Outcome outcome = program.finish();
+  EXPECT_EQ(outcome.code, 141);
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(RealRun, AnInterruptedDumpLeavesNothing) {
+  NEED_FILE(model(), kFetch);
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "word ";
+  Program program({"run", model(), "--raw", "-f", folder.write("text", text), "-n", "0", "--dump-logits",
+                   folder.path("x.npy")});
+  const auto partial = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path("")))
+      if (entry.path().filename().string().starts_with("x.npy")) return true;
+    return false;
+  };
+  for (int i = 0; i < 5000 && !partial(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(partial());
+  program.send_signal(SIGINT);
+  EXPECT_EQ(program.finish().code, 130);
+  EXPECT_FALSE(partial());
+}
+
+TEST(RealTemplate, IsTheModelsOwn) {
+  NEED_FILE(model(), kFetch);
+  EXPECT_EQ(
+      run({"template", model()}, R"([{"role": "user", "content": "Hi"}])").out,
+      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(run({"template", model(), "--no-generation-prompt"},
+                R"([{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}])")
+                .out,
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n");
+}
+
+TEST(RealInspect, NamesSchemes) {
+  const struct {
+    const char* file;
+    const char* scheme;
+    const char* architecture;
+    const char* fetch;
+  } cases[] = {
+      {"models/SmolLM2-135M-Instruct.Q4_1.gguf", "Q4_1", "llama", "make models"},
+      {"models/gemma-3-270m.Q4_K_M.gguf", "Q4_K_M", "gemma3", "make models"},
+      {"models/qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf", "Q4_K_M", "qwen2", "make models-all"},
+  };
+  for (const auto& [file, scheme, architecture, fetch] : cases) {
+    NEED_FILE(source_path(file), fetch);
+    const Outcome outcome = run({"inspect", source_path(file), "--json"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json report = Json::parse(outcome.out);
+    EXPECT_EQ(report["scheme"], scheme) << file;
+    EXPECT_EQ(report["architecture"], architecture) << file;
+  }
+  const Json report = Json::parse(run({"inspect", model(), "--json"}).out);
+  EXPECT_EQ(report["file_bytes"], 98'362'432);
+  EXPECT_EQ(report["formats"][0],
+            Json({{"format", "Q4_1"}, {"tensors", 210}, {"parameters", 106168320}, {"bytes", 66355200}}));
+  EXPECT_EQ(report["chat_template"]["family"], "chatml");
+  EXPECT_EQ(report["context"], 8192);
+}
+
+TEST(RealChat, RemembersAndReusesThePrefix) {
+  NEED_FILE(model(), kFetch);
+  const Outcome outcome = run({"chat", model(), "--log-level", "info"},
+                              "What is the capital of France?\nWhat did I ask you about?\n");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with("The capital of France is Paris.\n")) << outcome.out;
+  EXPECT_NE(outcome.err.find(" cached) at "), std::string::npos) << outcome.err;
+}
+
+TEST(RealChat, CtrlCStopsTheAnswerAndTwiceTheProgram) {
+  NEED_FILE(model(), kFetch);
+  Program program({"chat", model()}, Program::Streams::terminal);
+  ASSERT_TRUE(program.wait_err("> "));
+  program.write(std::string(kLongQuestion) + "\n");
+  ASSERT_TRUE(program.wait_out(" "));
+  program.write("\x03");
+  ASSERT_TRUE(program.wait_err("(stopped; Ctrl-C again leaves)"));
+  ASSERT_TRUE(program.wait_err("> "));
+  // It goes on as before, and a message in between means that the next Ctrl-C is a first one again.
+  program.write("What is the capital of France?\n");
+  ASSERT_TRUE(program.wait_out("Paris"));
+  ASSERT_TRUE(program.wait_err("> "));
+  program.write("\x03");
+  ASSERT_TRUE(program.wait_err("(Ctrl-C again leaves)"));
+  program.write("\x03");
+  const Outcome outcome = program.finish();
+  EXPECT_EQ(outcome.code, 130);
+  EXPECT_FALSE(outcome.killed);
+}
+
+TEST(RealChat, TheEndOfInputLeaves) {
+  NEED_FILE(model(), kFetch);
+  Program program({"chat", model()}, Program::Streams::terminal);
+  ASSERT_TRUE(program.wait_err("> "));
+  program.write("/frobnicate\n");
+  ASSERT_TRUE(program.wait_err("allowed are /reset"));  // a person's mistake does not end it
+  ASSERT_TRUE(program.wait_err("> "));
+  program.close_input();
+  EXPECT_EQ(program.finish().code, 0);
+}
+
+}  // namespace
+}  // namespace quintet::test

@@ -1,0 +1,214 @@
+// What every verb has: help, flags that are checked, exit codes, one line of error. Needs no model.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "cli/program.h"
+
+namespace quintet::test {
+namespace {
+
+const Args kVerbs = {"run", "chat", "serve", "inspect", "tokenize", "template", "bench"};
+
+/// Arguments with which the verb gets as far as opening its model.
+Args command(const std::string& verb, const std::string& model) {
+  Args args = {verb, model};
+  if (verb == "run" || verb == "tokenize") args.insert(args.end(), {"-p", "Hello"});
+  if (verb == "template") args.insert(args.end(), {"-p", R"([{"role": "user", "content": "Hello"}])"});
+  if (verb == "serve") args.insert(args.end(), {"--port", "0"});
+  return args;
+}
+
+Args with(Args args, const Args& more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(Usage, VersionNamesCommitCompilerAndBackends) {
+  const Outcome outcome = run({"--version"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_TRUE(std::regex_search(outcome.out, std::regex("^quintet \\d+\\.\\d+\\.\\d+\\n"))) << outcome.out;
+  EXPECT_TRUE(std::regex_search(outcome.out, std::regex("\\ncommit +([0-9a-f]{12}(-dirty)?|unknown)\\n")))
+      << outcome.out;
+  EXPECT_TRUE(std::regex_search(outcome.out, std::regex("\\ncompiler (gcc|clang) \\d+"))) << outcome.out;
+  EXPECT_TRUE(std::regex_search(outcome.out, std::regex("\\nbackends .*cpu.*reference"))) << outcome.out;
+}
+
+TEST(Usage, HelpListsEveryVerb) {
+  const Outcome outcome = run({"--help"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "");
+  for (const auto& verb : kVerbs) EXPECT_NE(outcome.out.find("\n  " + verb + " "), std::string::npos) << verb;
+}
+
+TEST(Usage, EveryVerbHasHelpWithExamplesAndTheCommonFlags) {
+  for (const auto& verb : kVerbs) {
+    const Outcome outcome = run({verb, "--help"});
+    EXPECT_EQ(outcome.code, 0) << verb;
+    EXPECT_EQ(outcome.err, "") << verb;
+    const size_t examples = outcome.out.find("\nExamples:\n");
+    ASSERT_NE(examples, std::string::npos) << verb;
+    EXPECT_NE(outcome.out.find("quintet " + verb + " ", examples), std::string::npos) << verb;
+    for (const char* flag :
+         {"MODEL", "--device", "--threads", "--log-level", "--log-file", "Exit codes: 0 done"})
+      EXPECT_NE(outcome.out.find(flag), std::string::npos) << verb << " " << flag;
+    EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << "colour in a pipe";
+  }
+}
+
+TEST(Usage, TheVerbIsChecked) {
+  expect_error(run({}), 2, {"no verb", "run, chat, serve, inspect, tokenize, template, bench"});
+  expect_error(run({"frobnicate"}), 2,
+               {"'frobnicate'", "run, chat, serve, inspect, tokenize, template, bench"});
+  expect_error(run({"--frobnicate"}), 2, {"'--frobnicate'"});
+}
+
+TEST(Usage, CommonFlagsAreChecked) {
+  for (const auto& verb : kVerbs) {
+    const Args right = command(verb, "/nonexistent.gguf");
+    expect_error(run({verb}), 2, {"quintet " + verb, "MODEL", "required"});
+    expect_error(run(with(right, {"--frobnicate"})), 2, {"quintet " + verb, "--frobnicate"});
+    expect_error(run(with(right, {"--device", "cuda"})), 2,
+                 {"--device", "'cuda'", "not in this build", "auto, cpu, reference"});
+    expect_error(run(with(right, {"--device", "tpu"})), 2, {"--device", "'tpu'", "auto, cpu, reference"});
+    expect_error(run(with(right, {"--device", "cpu:1"})), 2, {"--device", "'cpu:1'"});
+    expect_error(run(with(right, {"--threads", "two"})), 2, {"--threads", "'two'", "0 to 1024"});
+    expect_error(run(with(right, {"--threads", "-1"})), 2, {"--threads", "'-1'", "0 to 1024"});
+    expect_error(run(with(right, {"--threads"})), 2, {"--threads"});
+    expect_error(run(with(right, {"--log-level", "loud"})), 2,
+                 {"--log-level", "'loud'", "trace, debug, info, warn, error, off"});
+  }
+}
+
+TEST(Usage, FlagsOfRunAreChecked) {
+  const Args right = command("run", "/nonexistent.gguf");
+  const auto check = [&](const Args& more, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(more.front());
+    expect_error(run(with(right, more)), 2, parts);
+  };
+  check({"--temp", "hot"}, {"--temp", "'hot'", "0 to 100"});
+  check({"--temp", "nan"}, {"--temp", "'nan'", "0 to 100"});
+  check({"--temp", "-0.5"}, {"--temp", "'-0.5'"});
+  check({"--temp", ""}, {"--temp", "''"});
+  check({"--top-p", "1.5"}, {"--top-p", "'1.5'", "0 to 1"});
+  check({"--min-p", "inf"}, {"--min-p", "'inf'"});
+  check({"--top-k", "-3"}, {"--top-k", "'-3'"});
+  check({"--top-k", "99999999999999999999"}, {"--top-k", "'99999999999999999999'"});
+  check({"--repeat-penalty", "0"}, {"--repeat-penalty", "'0'"});
+  check({"--seed", "-1"}, {"--seed", "'-1'"});
+  check({"--seed", "1.5"}, {"--seed", "'1.5'"});
+  check({"-n", "-2"}, {"--tokens", "'-2'"});
+  check({"-n", "many"}, {"--tokens", "'many'"});
+  check({"--context", "1"}, {"--context", "'1'"});
+  check({"-f", "file.txt"}, {"--file", "--prompt"});
+  check({"--raw", "--system", "You are"}, {"--system", "--raw"});
+  check({"--special"}, {"--special", "--raw"});
+  check({"more"}, {"more"});
+  check({"--dump-logits", "/nonexistent/folder/x.npy"}, {"/nonexistent/folder/x.npy"});
+  check({"--dump-logits", "/"}, {"/: found a folder"});
+}
+
+TEST(Usage, FlagsOfOtherVerbsAreChecked) {
+  const std::string model = "/nonexistent.gguf";
+  expect_error(run({"serve", model, "--port", "70000"}), 2, {"--port", "'70000'", "0 to 65535"});
+  expect_error(run({"serve", model, "--sequences", "0"}), 2, {"--sequences", "'0'", "1 to 1024"});
+  expect_error(run({"serve", model, "--api-key-file", "/nonexistent.key"}), 2,
+               {"/nonexistent.key", "No such file"});
+  expect_error(run({"bench", model, "--decode", "1"}), 2, {"--decode", "'1'"});
+  expect_error(run({"bench", model, "--repetitions", "0"}), 2, {"--repetitions", "'0'"});
+  expect_error(run({"chat", model, "--overflow", "ignore"}), 2,
+               {"--overflow", "'ignore'", "error, drop-turns"});
+  expect_error(run({"chat", model, "--system", "\xff"}), 2, {"--system", "0xff", "UTF-8"});
+  expect_error(run({"tokenize", model, "--jsonl", "-p", "x"}), 2, {"--jsonl", "--prompt"});
+  expect_error(run({"tokenize", model, "-p", "x", "--pieces", "--decode"}), 2, {"--pieces", "--decode"});
+}
+
+TEST(Usage, TextsAreChecked) {
+  const std::string model = "/nonexistent.gguf";
+  expect_error(run({"run", model, "-p", ""}), 2, {"prompt", "empty"});
+  expect_error(run({"run", model}, ""), 2, {"prompt", "empty"});
+  expect_error(run({"run", model, "-f", "/nonexistent.txt"}), 2,
+               {"/nonexistent.txt", "prompt", "No such file"});
+  expect_error(run({"run", model, "-f", "/"}), 2, {"/ (prompt)", "directory"});
+  expect_error(run({"template", model}, "{"), 2, {"standard input", "JSON"});
+  expect_error(run({"template", model}, "3"), 2, {"standard input", "number", "list of messages"});
+  expect_error(run({"template", model}, std::string(1'000'000, '[')), 2, {"standard input", "64"});
+  expect_error(run({"template", model}, "[{\"role\": \"user\", \"content\": \"\\ud800\"}]"), 2,
+               {"standard input"});
+  expect_error(run({"template", model}, R"([{"role": "user"}, 7])"), 2, {"messages[1]", "number", "object"});
+  expect_error(run({"template", model}, R"([{"content": "x"}])"), 2,
+               {"messages[0].role", "nothing", "string"});
+  expect_error(run({"template", model}, R"([{"role": 3}])"), 2, {"messages[0].role", "number", "string"});
+  // A terminal with nothing typed is not waited for.
+  Program program({"run", model}, Program::Streams::terminal);
+  const Outcome outcome = program.finish();
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("no prompt: give -p TEXT, -f FILE or a pipe"), std::string::npos) << outcome.err;
+}
+
+TEST(Usage, WhatIsNoModelIsRefusedByEveryVerb) {
+  const TemporaryFolder folder;
+  std::string garbage(100'000, '\0');
+  for (size_t i = 0; i < garbage.size(); ++i) garbage[i] = static_cast<char>((i * 2654435761u) >> 13);
+  const struct {
+    std::string path;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"/nonexistent/model.gguf", {"/nonexistent/model.gguf"}},
+      {folder.path(""), {folder.path("")}},
+      {folder.write("empty.gguf", ""), {"empty.gguf"}},
+      {folder.write("magic.gguf", "GGUF"), {"magic.gguf"}},
+      {folder.write("garbage.gguf", garbage), {"garbage.gguf"}},
+      {folder.write("two\nlines\x1b[31m.gguf", "no"), {"two\\nlines\\x1b[31m.gguf"}},
+      {"/dev/null", {"/dev/null"}},
+      {"", {}},
+  };
+  for (const auto& verb : kVerbs)
+    for (const auto& [path, parts] : cases) {
+      SCOPED_TRACE(fmt::format("{} '{}'", verb, path));
+      expect_error(run(command(verb, path)), 2, parts);
+    }
+}
+
+TEST(Usage, ATruncatedModelIsRefusedByEveryVerb) {
+  const std::string model = read_file(source_path("tests/golden/data/tiny/llama-plain.gguf"));
+  ASSERT_GT(model.size(), 100'000u);
+  const TemporaryFolder folder;
+  for (const auto& verb : kVerbs)
+    for (const size_t bytes : {size_t{5}, size_t{24}, size_t{1000}, model.size() / 2, model.size() - 1}) {
+      SCOPED_TRACE(fmt::format("{} {}", verb, bytes));
+      expect_error(run(command(verb, folder.write("cut.gguf", model.substr(0, bytes)))), 2, {"cut.gguf"});
+    }
+}
+
+TEST(Usage, AClosedOutputEndsQuietly) {
+  Program program({"run", "--help"});
+  program.close_output();
+  const Outcome outcome = program.finish();
+  // Either it wrote before the pipe was closed, or it ended as SIGPIPE would have ended it; never with a
+  // message.
+  EXPECT_TRUE(outcome.code == 141 || outcome.code == 0) << outcome.code;
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Usage, AFullOutputIsAnError) {
+  Program program({"--help"}, Program::Streams::pipes, "/dev/full");
+  expect_error(program.finish(), 1, {"standard output: No space left"});
+}
+
+TEST(Usage, TheLogGoesToAFile) {
+  const TemporaryFolder folder;
+  const std::string log = folder.path("log.txt");
+  const Outcome outcome = run({"run", source_path("tests/golden/data/tiny/llama-plain.gguf"), "--raw", "-p",
+                               "x", "-n", "1", "--log-level", "debug", "--log-file", log});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(read_file(log).find("loaded in"), std::string::npos) << read_file(log);
+  EXPECT_EQ(outcome.err.find("loaded in"), std::string::npos) << outcome.err;
+  expect_error(run({"inspect", "x.gguf", "--log-file", "/proc/nonexistent/log"}), 1,
+               {"--log-file /proc/nonexistent/log"});
+}
+
+}  // namespace
+}  // namespace quintet::test
