@@ -1,5 +1,5 @@
-// Any bytes as a chat template with a conversation and variables: an error that names the template or the input, or
-// valid UTF-8 within the limit, and the same again.
+// Any bytes as a chat template with a conversation and variables: an error that names the template or the
+// input, or valid UTF-8 within the limit, and the same again.
 //
 // An input has up to three parts between lines of "---": template, messages (JSON), variables (JSON).
 #include <cstddef>

@@ -43,14 +43,17 @@ void define_input(jinja::Interpreter& interpreter, const TemplateInput& input) {
   using jinja::Type;
   using jinja::Value;
   jinja::Heap& heap = interpreter.heap();
-  for (auto [name, token] : {std::pair{"bos_token", &input.bos_token}, std::pair{"eos_token", &input.eos_token}}) {
+  for (auto [name, token] :
+       {std::pair{"bos_token", &input.bos_token}, std::pair{"eos_token", &input.eos_token}}) {
     if (token->empty()) continue;  // undefined, as in Transformers where the tokenizer has none
-    if (auto at = jinja::find_invalid_utf8(*token)) jinja::fail("{} is not valid UTF-8 (at byte {})", name, *at);
+    if (auto at = jinja::find_invalid_utf8(*token))
+      jinja::fail("{} is not valid UTF-8 (at byte {})", name, *at);
     interpreter.define(name, heap.string(*token));
   }
   interpreter.define("add_generation_prompt", Value::boolean(input.add_generation_prompt));
   Value messages = jinja::parse_json(heap, input.messages_json, "messages");
-  if (!messages.is(Type::list)) jinja::fail("messages must be a JSON list, not {}", jinja::type_name(messages));
+  if (!messages.is(Type::list))
+    jinja::fail("messages must be a JSON list, not {}", jinja::type_name(messages));
   interpreter.define("messages", std::move(messages));
   Value tools;
   if (!input.tools_json.empty()) {
@@ -63,7 +66,8 @@ void define_input(jinja::Interpreter& interpreter, const TemplateInput& input) {
   interpreter.define("documents", Value());
   if (input.extra_json.empty()) return;
   Value extra = jinja::parse_json(heap, input.extra_json, "the template's variables");
-  if (!extra.is(Type::dict)) jinja::fail("the template's variables must be a JSON object, not {}", jinja::type_name(extra));
+  if (!extra.is(Type::dict))
+    jinja::fail("the template's variables must be a JSON object, not {}", jinja::type_name(extra));
   for (const auto& [name, value] : extra.dict().entries) interpreter.define(name.text(), value);
 }
 

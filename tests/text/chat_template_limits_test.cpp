@@ -1,7 +1,7 @@
 // Hostile templates: each costs one error that says what it ran into, and little time.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <string>
 
 #include "text/template_render.h"
@@ -15,28 +15,48 @@ std::string repeat(const std::string& text, size_t times) {
   return out;
 }
 
-/// Renders and checks the error; the time is a wide bound over what a fast machine needs, so that load does not fail it.
+// Processor seconds, so that load does not fail a test. Measured: under one; instrumented builds are some ten
+// times slower.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kMaxSeconds = 60;
+#else
+constexpr double kMaxSeconds = 3;
+#endif
+
+double processor_s() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+/// Renders and checks the error and how long it took to come.
 void expect_refused(const std::string& source, const std::string& part, const std::string& variables = "") {
-  auto start = std::chrono::steady_clock::now();
+  double start = processor_s();
   std::string error = render_error(source, variables);
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double seconds = processor_s() - start;
   EXPECT_NE(error.find(part), std::string::npos) << source.substr(0, 200) << "\n  " << error.substr(0, 300);
-  EXPECT_LT(seconds, 20) << source.substr(0, 200);
+  EXPECT_LT(seconds, kMaxSeconds) << source.substr(0, 200);
 }
 
 constexpr const char* kSteps = "runs too long";
 
 TEST(ChatTemplateLimits, Steps) {
   expect_refused("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", kSteps);
-  expect_refused("{% for a in range(99999) %}{% for b in range(99999) %}{% set x = a * b %}{% endfor %}{% endfor %}", kSteps);
-  expect_refused("{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}", kSteps);
-  expect_refused("{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
-                 "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}", kSteps);
-  expect_refused("{% set s = 'a' * 9999999 %}{% for i in range(99999) %}{% set x = 'b' in s %}{% endfor %}", kSteps);
-  expect_refused("{% set s = 'a' * 9999999 %}{% for i in range(99999) %}{% set x = s | upper %}{% endfor %}", kSteps);
-  expect_refused("{% set s = 'é' * 4999999 %}{% for i in range(99999) %}{% set x = s[4999998] %}{% endfor %}", kSteps);
-  expect_refused("{% set l = range(99999) | list %}{% for i in l %}{% set x = -1 in l %}{% endfor %}", kSteps);
-  expect_refused("{% set l = range(99999) | list %}{% for i in l %}{% set x = l | sort %}{% endfor %}", kSteps);
+  expect_refused(
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% set x = a * b %}{% endfor %}{% endfor %}",
+      kSteps);
+  expect_refused("{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+                 kSteps);
+  expect_refused(
+      "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+      "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+      kSteps);
+  expect_refused("{% set s = 'a' * 9999999 %}{% for i in range(99999) %}{% set x = 'b' in s %}{% endfor %}",
+                 kSteps);
+  expect_refused("{% set s = 'a' * 9999999 %}{% for i in range(99999) %}{% set x = s | upper %}{% endfor %}",
+                 kSteps);
+  expect_refused("{% set s = 'é' * 4999999 %}{% for i in range(99999) %}{% set x = s[4999998] %}{% endfor %}",
+                 kSteps);
+  expect_refused("{% set l = range(99999) | list %}{% for i in l %}{% set x = -1 in l %}{% endfor %}",
+                 kSteps);
+  expect_refused("{% set l = range(99999) | list %}{% for i in l %}{% set x = l | sort %}{% endfor %}",
+                 kSteps);
   expect_refused("{% for i in range(99999) %}{% set x = '%s' * 9999 % range(9999) | list %}{% endfor %}", "");
   expect_refused("{% set d = dict(range(99999) | map('string') | batch(1) | map('list')) %}", "length 1");
 }
@@ -44,8 +64,11 @@ TEST(ChatTemplateLimits, Steps) {
 TEST(ChatTemplateLimits, TextAndOutput) {
   expect_refused("{{ 'x' * 99999999 }}", "allowed");
   expect_refused("{{ 'x' * 9223372036854775807 }}", "allowed");
-  expect_refused("{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "allowed");
-  expect_refused("{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s }}{% endfor %}", "output is longer");
+  expect_refused(
+      "{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+      "allowed");
+  expect_refused("{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s }}{% endfor %}",
+                 "output is longer");
   expect_refused("{{ 'x'.center(9999999999) }}", "allowed");
   expect_refused("{{ 'x'.zfill(9999999999) }}", "allowed");
   expect_refused("{{ '%999999999999d' % 1 }}", "beyond");
@@ -59,15 +82,23 @@ TEST(ChatTemplateLimits, TextAndOutput) {
   expect_refused("{{ [range(99999) | list] * 1000 }}", "");
   expect_refused("{{ [1] | tojson(indent=99999999) }}", "allowed");
   expect_refused("{{ strftime_now('%99999999d') }}", "longer than");
-  expect_refused("{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}", "");
-  expect_refused("{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
-                 "{{ ns.l | tojson }}", "");
+  expect_refused(
+      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ "
+      "ns.l }}",
+      "");
+  expect_refused(
+      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
+      "{{ ns.l | tojson }}",
+      "");
 }
 
 TEST(ChatTemplateLimits, Memory) {
-  expect_refused("{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + ['x' * 9999999] %}{% endfor %}",
-                 "values take more than");
-  expect_refused("{% set ns = namespace(l=[0]) %}{% for i in range(40) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "");
+  expect_refused(
+      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + ['x' * 9999999] %}{% "
+      "endfor %}",
+      "values take more than");
+  expect_refused(
+      "{% set ns = namespace(l=[0]) %}{% for i in range(40) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "");
   expect_refused("{{ [0] * 9223372036854775807 }}", "allowed");
   expect_refused("{{ range(100001) }}", "allowed");
   expect_refused("{{ range(-9223372036854775807, 9223372036854775807) }}", "allowed");
@@ -79,23 +110,43 @@ TEST(ChatTemplateLimits, Depth) {
   expect_refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested more than");
   expect_refused("{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", "nested more than");
   expect_refused("{% macro m() %}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}", "");
-  expect_refused("{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}", "deep");
-  expect_refused("{% set ns = namespace(l=[]) %}{% for i in range(999) %}{% set ns.l = {'k': ns.l} %}{% endfor %}"
-                 "{{ ns.l | tojson }}", "deep");
+  expect_refused(
+      "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l "
+      "}}",
+      "deep");
+  expect_refused(
+      "{% set ns = namespace(l=[]) %}{% for i in range(999) %}{% set ns.l = {'k': ns.l} %}{% endfor %}"
+      "{{ ns.l | tojson }}",
+      "deep");
   expect_refused("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns }}", "deep");
-  expect_refused("{% set ns = namespace(t=(1,)) %}{% for i in range(999) %}{% set ns.t = (ns.t,) %}{% endfor %}{{ {ns.t: 1} }}",
-                 "");
+  expect_refused(
+      "{% set ns = namespace(t=(1,)) %}{% for i in range(999) %}{% set ns.t = (ns.t,) %}{% endfor %}{{ "
+      "{ns.t: 1} }}",
+      "");
   // A pipeline of generators is walked recursively.
-  expect_refused("{% set ns = namespace(g=[1]) %}{% for i in range(9999) %}{% set ns.g = ns.g | map('string') %}{% endfor %}"
-                 "{{ ns.g | list }}", "nested more than");
-  expect_refused("{% set ns = namespace(g=[1]) %}{% for i in range(99999) %}{% set ns.g = ns.g | batch(1) %}{% endfor %}"
-                 "{{ ns.g | list }}", "nested more than");
-  for (const auto& [open, close] : {std::pair{"(", ")"}, {"[", "]"}, {"{1:", "}"}, {"-", ""}, {"not ", ""}, {"x(", ")"},
-                                    {"x[", "]"}, {"1 if 1 else ", ""}, {"+", ""}}) {
+  expect_refused(
+      "{% set ns = namespace(g=[1]) %}{% for i in range(9999) %}{% set ns.g = ns.g | map('string') %}{% "
+      "endfor %}"
+      "{{ ns.g | list }}",
+      "nested more than");
+  expect_refused(
+      "{% set ns = namespace(g=[1]) %}{% for i in range(99999) %}{% set ns.g = ns.g | batch(1) %}{% endfor %}"
+      "{{ ns.g | list }}",
+      "nested more than");
+  for (const auto& [open, close] : {std::pair{"(", ")"},
+                                    {"[", "]"},
+                                    {"{1:", "}"},
+                                    {"-", ""},
+                                    {"not ", ""},
+                                    {"x(", ")"},
+                                    {"x[", "]"},
+                                    {"1 if 1 else ", ""},
+                                    {"+", ""}}) {
     std::string source = "{{ " + repeat(open, 100000) + "1" + repeat(close, 100000) + " }}";
     EXPECT_NE(parse_error(source), "no error") << open;
   }
-  for (const char* link : {".a", "[0]", "|upper", "()", " + 1", " * 2", " ** 1", " and 1", " or 1", " if 1"}) {
+  for (const char* link :
+       {".a", "[0]", "|upper", "()", " + 1", " * 2", " ** 1", " and 1", " or 1", " if 1"}) {
     EXPECT_NE(parse_error("{{ x" + repeat(link, 100000) + " }}").find("deep"), std::string::npos) << link;
   }
   EXPECT_NE(parse_error(repeat("{% if x %}", 100000)).find("deep"), std::string::npos);
@@ -120,7 +171,8 @@ TEST(ChatTemplateLimits, Arithmetic) {
   expect_refused("{{ 10.0 ** 999 }}", "too large");
   expect_refused("{{ [1, 2][::0] }}", "zero");
   EXPECT_EQ(render_text("{{ (-9223372036854775807 - 1) % -1 }}"), "0");
-  EXPECT_EQ(render_text("{{ [1, 2, 3][::-9223372036854775807 - 1] }}{{ [1, 2][9223372036854775807:] }}"), "[3][]");
+  EXPECT_EQ(render_text("{{ [1, 2, 3][::-9223372036854775807 - 1] }}{{ [1, 2][9223372036854775807:] }}"),
+            "[3][]");
   EXPECT_EQ(render_text("{{ (range(10)[::9223372036854775807]) | list }}"), "[0]");
 }
 
@@ -130,43 +182,65 @@ TEST(ChatTemplateLimits, NothingIsQuadratic) {
     std::string out;
     for (size_t i = 0; i < count; ++i) {
       for (const char* c = format; *c != '\0'; ++c) {
-        if (*c == '#') out += std::to_string(i);
-        else out += *c;
+        if (*c == '#')
+          out += std::to_string(i);
+        else
+          out += *c;
       }
     }
     return out;
   };
   std::string half = "'a' * 2999999";
-  expect_refused("{% set s = " + half + " %}{% for i in range(99999) %}{% set x = (s + 'b') in (s + s) %}{% endfor %}", kSteps);
-  expect_refused("{% set s = " + half + " %}{% for i in range(99999) %}{% set x = (s + s).rfind('b' + s) %}{% endfor %}", kSteps);
-  expect_refused("{% set s = 'ab' * 9999 %}{% for i in range(99999) %}{% set x = s.strip(s) %}{% endfor %}", kSteps);
-  expect_refused("{% set s = " + half + " %}{% set d = {s + 'a': 1, s + 'b': 2} %}{% for i in range(99999) %}"
-                 "{% set x = d.get(s + 'c') %}{% endfor %}", kSteps);
+  expect_refused(
+      "{% set s = " + half + " %}{% for i in range(99999) %}{% set x = (s + 'b') in (s + s) %}{% endfor %}",
+      kSteps);
+  expect_refused(
+      "{% set s = " + half + " %}{% for i in range(99999) %}{% set x = (s + s).rfind('b' + s) %}{% endfor %}",
+      kSteps);
+  expect_refused("{% set s = 'ab' * 9999 %}{% for i in range(99999) %}{% set x = s.strip(s) %}{% endfor %}",
+                 kSteps);
+  expect_refused("{% set s = " + half +
+                     " %}{% set d = {s + 'a': 1, s + 'b': 2} %}{% for i in range(99999) %}"
+                     "{% set x = d.get(s + 'c') %}{% endfor %}",
+                 kSteps);
   expect_refused("{% set s = 'a' * 9999999 %}{{ dict([(s, 1)] * 99999) }}", kSteps);
-  expect_refused("{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}"
-                 "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ {ns.a: 1, ns.b: 2} }}", kSteps);
-  expect_refused("{% for i in range(99999) %}{% for j in range(99999) %}{{ " + std::string(999999, 'x') + " }}"
-                 "{% endfor %}{% endfor %}", kSteps);
-  expect_refused("{% for i in range(99999) %}" + numbered("{% set v# = 1 %}", 20000) + "{% endfor %}", kSteps);
-  expect_refused("{% for i in range(99999) %}{% for j in [1] %}{{ v0 }}{% endfor %}" + numbered("{% set v# = 1 %}", 20000) +
-                 "{% break %}{% endfor %}{% for i in range(99999) %}{% for j in [1] %}{% endfor %}" +
-                 numbered("{% set w# = 1 %}", 20000) + "{% endfor %}", kSteps);
+  expect_refused(
+      "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}"
+      "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ {ns.a: 1, ns.b: 2} }}",
+      kSteps);
+  expect_refused("{% for i in range(99999) %}{% for j in range(99999) %}{{ " + std::string(999999, 'x') +
+                     " }}"
+                     "{% endfor %}{% endfor %}",
+                 kSteps);
+  expect_refused("{% for i in range(99999) %}" + numbered("{% set v# = 1 %}", 20000) + "{% endfor %}",
+                 kSteps);
+  expect_refused("{% for i in range(99999) %}{% for j in [1] %}{{ v0 }}{% endfor %}" +
+                     numbered("{% set v# = 1 %}", 20000) +
+                     "{% break %}{% endfor %}{% for i in range(99999) %}{% for j in [1] %}{% endfor %}" +
+                     numbered("{% set w# = 1 %}", 20000) + "{% endfor %}",
+                 kSteps);
   expect_refused("{{ range(99999) | map('string', *range(99999)) | list }}", "");
   EXPECT_EQ(render_text(numbered("{% if a# %}{% set b# = 1 %}{% endif %}", 50000)), "");
   EXPECT_EQ(render_text(numbered("{% for a# in [] %}{% endfor %}", 30000)), "");
-  EXPECT_NE(parse_error("{{ f(" + numbered("a#=1,", 99999) + ") }}").find("more than 255"), std::string::npos);
-  EXPECT_NE(parse_error("{% macro f(" + numbered("a#,", 99999) + "b) %}{% endmacro %}").find("more than 255"), std::string::npos);
+  EXPECT_NE(parse_error("{{ f(" + numbered("a#=1,", 99999) + ") }}").find("more than 255"),
+            std::string::npos);
+  EXPECT_NE(parse_error("{% macro f(" + numbered("a#,", 99999) + "b) %}{% endmacro %}").find("more than 255"),
+            std::string::npos);
 }
 
 TEST(ChatTemplateLimits, LongInputIsLinear) {
   const size_t mebi = 1u << 20;
   std::string text = repeat("word ", mebi);
   std::string messages = R"([{"role": "user", "content": ")" + text + R"("}])";
-  auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(render_result("{% for m in messages %}{{ m.content | trim }}{{ m.content.split() | length }}"
-                          "{{ m.content.replace('word', 'w') | upper | length }}{{ m.content[-5:] }}{% endfor %}",
-                          "", messages).value().size(), text.size() - 1 + 7 + 7 + 5);
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 20);
+  double start = processor_s();
+  EXPECT_EQ(
+      render_result("{% for m in messages %}{{ m.content | trim }}{{ m.content.split() | length }}"
+                    "{{ m.content.replace('word', 'w') | upper | length }}{{ m.content[-5:] }}{% endfor %}",
+                    "", messages)
+          .value()
+          .size(),
+      text.size() - 1 + 7 + 7 + 5);
+  EXPECT_LT(processor_s() - start, kMaxSeconds);
   EXPECT_EQ(render_text(repeat("{{ 1 }}", 50000)).size(), 50000u);
   EXPECT_NE(parse_error(repeat("x", 5u << 20)).find("allowed"), std::string::npos);
 }

@@ -12,7 +12,8 @@ namespace quintet {
 namespace {
 
 constexpr const char* kChatMl =
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ "
+    "'<|im_start|>system\n"
     "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}"
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
@@ -24,17 +25,20 @@ TEST(ChatTemplate, RendersSmolLm2) {
   input.messages_json = R"([{"role": "user", "content": "What is the capital of France?"}])";
   auto text = parsed->render(input);
   ASSERT_TRUE(text) << text.error().message;
-  EXPECT_EQ(*text,
-            "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-            "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(
+      *text,
+      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+      "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n");
   input.add_generation_prompt = false;
   input.messages_json = R"([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}])";
-  EXPECT_EQ(parsed->render(input).value(), "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n");
+  EXPECT_EQ(parsed->render(input).value(),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n");
 }
 
 TEST(ChatTemplate, SeesItsInput) {
   auto parsed = ChatTemplate::parse(
-      "{{ bos_token }}|{{ eos_token }}|{{ tools }}|{{ documents }}|{{ add_generation_prompt }}|{{ enable_thinking }}|"
+      "{{ bos_token }}|{{ eos_token }}|{{ tools }}|{{ documents }}|{{ add_generation_prompt }}|{{ "
+      "enable_thinking }}|"
       "{{ strftime_now('%d %b %Y %H:%M:%S %j') }}|{{ nothing is defined }}");
   ASSERT_TRUE(parsed);
   TemplateInput input;
@@ -52,10 +56,12 @@ TEST(ChatTemplate, SeesItsInput) {
 TEST(ChatTemplate, KeepsOrderAndFormOfJson) {
   const char* variables =
       R"({"v": {"z": 1, "a": 1.0, "big": 123456789012345678901234567890, "e": 1e-7, "u": 18446744073709551615, "n": -0.0}})";
-  EXPECT_EQ(render_text("{{ v | tojson }}", variables),
-            R"({"z": 1, "a": 1.0, "big": 123456789012345678901234567890, "e": 1e-07, "u": 18446744073709551615, "n": -0.0})");
+  EXPECT_EQ(
+      render_text("{{ v | tojson }}", variables),
+      R"({"z": 1, "a": 1.0, "big": 123456789012345678901234567890, "e": 1e-07, "u": 18446744073709551615, "n": -0.0})");
   EXPECT_EQ(render_text("{{ v }}", variables),
-            "{'z': 1, 'a': 1.0, 'big': 123456789012345678901234567890, 'e': 1e-07, 'u': 18446744073709551615, 'n': -0.0}");
+            "{'z': 1, 'a': 1.0, 'big': 123456789012345678901234567890, 'e': 1e-07, 'u': "
+            "18446744073709551615, 'n': -0.0}");
   EXPECT_EQ(render_text("{{ v.k }}", R"({"v": {"k": 1, "k": 2}})"), "2");
 }
 
@@ -74,25 +80,34 @@ TEST(ChatTemplate, TrimsBlocksAndTheirIndentation) {
 }
 
 TEST(ChatTemplate, LoopsKnowWhereTheyAre) {
-  EXPECT_EQ(render_text("{% for i in 'abc' %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}"
-                        "{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }};{% endfor %}"),
+  EXPECT_EQ(render_text(
+                "{% for i in 'abc' %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}"
+                "{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }};{% "
+                "endfor %}"),
             "1032TrueFalse3b;2121FalseFalse3ac;3210FalseTrue3b;");
-  EXPECT_EQ(render_text("{% for i in range(5) if i % 2 %}{{ i }}/{{ loop.length }} {% endfor %}"), "1/2 3/2 ");
+  EXPECT_EQ(render_text("{% for i in range(5) if i % 2 %}{{ i }}/{{ loop.length }} {% endfor %}"),
+            "1/2 3/2 ");
   EXPECT_EQ(render_text("{% for i in [] %}x{% else %}none{% endfor %}"), "none");
   EXPECT_EQ(render_text("{% for i in [1, 2] %}{% continue %}{% else %}none{% endfor %}"), "none");
-  EXPECT_EQ(render_text("{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}"), "012");
+  EXPECT_EQ(render_text("{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}"),
+            "012");
   EXPECT_EQ(render_text("{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}"), "123");
-  EXPECT_EQ(render_text("{% for i in [1, 1, 2] %}{{ loop.changed(i) }}{{ loop.cycle('x', 'y') }}{% endfor %}"),
-            "TruexFalseyTruex");
-  EXPECT_EQ(render_text("{% for n in t recursive %}{{ n.v }}{% if n.c %}({{ loop(n.c) }}){% endif %}{{ loop.depth }}"
-                        "{% endfor %}",
-                        R"({"t": [{"v": 1, "c": [{"v": 2}, {"v": 3}]}, {"v": 4}]})"),
+  EXPECT_EQ(
+      render_text("{% for i in [1, 1, 2] %}{{ loop.changed(i) }}{{ loop.cycle('x', 'y') }}{% endfor %}"),
+      "TruexFalseyTruex");
+  EXPECT_EQ(render_text(
+                "{% for n in t recursive %}{{ n.v }}{% if n.c %}({{ loop(n.c) }}){% endif %}{{ loop.depth }}"
+                "{% endfor %}",
+                R"({"t": [{"v": 1, "c": [{"v": 2}, {"v": 3}]}, {"v": 4}]})"),
             "1(2232)141");
 }
 
 TEST(ChatTemplate, ScopesFollowTheText) {
-  EXPECT_EQ(render_text("{% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}"), "231");
-  EXPECT_EQ(render_text("{% set ns = namespace(x=1) %}{% for i in [1, 2] %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}"), "4");
+  EXPECT_EQ(render_text("{% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}"),
+            "231");
+  EXPECT_EQ(render_text("{% set ns = namespace(x=1) %}{% for i in [1, 2] %}{% set ns.x = ns.x + i %}{% "
+                        "endfor %}{{ ns.x }}"),
+            "4");
   EXPECT_EQ(render_text("{% if true %}{% set x = 1 %}{% endif %}{{ x }}"), "1");
   EXPECT_EQ(render_text("{% set x %}a{% set y = 1 %}{% endset %}{{ x }}{{ y }}"), "a");
   EXPECT_EQ(render_text("{% set x | upper | trim %} abc {% endset %}{{ x }}"), "ABC");
@@ -100,18 +115,26 @@ TEST(ChatTemplate, ScopesFollowTheText) {
   EXPECT_EQ(render_text("{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a }}"), "3");
   // A name that is assigned further down is undefined in the scopes before, whatever the caller gave.
   EXPECT_EQ(render_text("{% for i in [1] %}{{ x }}{% endfor %}{% set x = 1 %}", R"({"x": "given"})"), "");
-  EXPECT_EQ(render_text("{{ x }}{% for i in [1] %}{{ x }}{% endfor %}{% set x = 1 %}", R"({"x": "given"})"), "givengiven");
+  EXPECT_EQ(render_text("{{ x }}{% for i in [1] %}{{ x }}{% endfor %}{% set x = 1 %}", R"({"x": "given"})"),
+            "givengiven");
   EXPECT_EQ(render_text("{% print x %}{% set x = 1 %}", R"({"x": "given"})"), "given");
   EXPECT_EQ(render_text("{% if false %}{% set x = 1 %}{% endif %}{{ x }}", R"({"x": "given"})"), "given");
 }
 
 TEST(ChatTemplate, MacrosAndCallBlocks) {
-  EXPECT_EQ(render_text("{% macro m(a, b=a, c='z') %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}{{ m(1, c=2) }}"), "11z112");
-  EXPECT_EQ(render_text("{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, k=2) }}"), "(1,){'k': 2}");
-  EXPECT_EQ(render_text("{% macro m() %}<{{ caller('x') }}>{% endmacro %}{% call(v) m() %}{{ v }}!{% endcall %}"), "<x!>");
+  EXPECT_EQ(
+      render_text("{% macro m(a, b=a, c='z') %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}{{ m(1, c=2) }}"),
+      "11z112");
+  EXPECT_EQ(render_text("{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, k=2) }}"),
+            "(1,){'k': 2}");
+  EXPECT_EQ(
+      render_text("{% macro m() %}<{{ caller('x') }}>{% endmacro %}{% call(v) m() %}{{ v }}!{% endcall %}"),
+      "<x!>");
   EXPECT_EQ(render_text("{% macro even(n) %}{{ 'y' if n == 0 else odd(n - 1) }}{% endmacro %}"
-                        "{% macro odd(n) %}{{ 'n' if n == 0 else even(n - 1) }}{% endmacro %}{{ even(10) }}"), "y");
-  EXPECT_EQ(render_text("{% filter upper %}a{{ 'b' }}{% endfilter %}{% generation %}said{% endgeneration %}"), "ABsaid");
+                        "{% macro odd(n) %}{{ 'n' if n == 0 else even(n - 1) }}{% endmacro %}{{ even(10) }}"),
+            "y");
+  EXPECT_EQ(render_text("{% filter upper %}a{{ 'b' }}{% endfilter %}{% generation %}said{% endgeneration %}"),
+            "ABsaid");
   EXPECT_EQ(render_error("{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}"),
             "chat template, line 1: macro 'm' takes not more than 1 argument(s)");
 }
@@ -122,12 +145,15 @@ TEST(ChatTemplate, ErrorsNameLineAndConstruct) {
   EXPECT_EQ(render_error("\n\n{{ x.y }}"), "chat template, line 3: 'x' is undefined");
   EXPECT_EQ(render_error("{% for m in messages %}\n{{ m.a.b }}{% endfor %}", "", R"([{"role": "user"}])"),
             "chat template, line 2: 'dict object' has no attribute 'a'");
-  EXPECT_EQ(render_error("{{ 'a' + 1 }}"), "chat template, line 1: can only concatenate str (not \"int\") to str");
+  EXPECT_EQ(render_error("{{ 'a' + 1 }}"),
+            "chat template, line 1: can only concatenate str (not \"int\") to str");
   EXPECT_EQ(render_error("{{ [1].append(2) }}"),
             "chat template, line 1: access to attribute 'append' of 'list' object is unsafe.");
   EXPECT_EQ(parse_error("{% if x %}\n\na"),
-            "chat template, line 3: the template ends, but 'if' is still open (expected 'elif' or 'else' or 'endif')");
-  EXPECT_EQ(parse_error("{% include 'x' %}"), "chat template, line 1: the tag 'include' is not supported in chat templates");
+            "chat template, line 3: the template ends, but 'if' is still open (expected 'elif' or 'else' or "
+            "'endif')");
+  EXPECT_EQ(parse_error("{% include 'x' %}"),
+            "chat template, line 1: the tag 'include' is not supported in chat templates");
   EXPECT_EQ(parse_error("{{ 1 + }}"), "chat template, line 1: found '}}', expected an expression");
   EXPECT_EQ(parse_error("{{ (1] }}"), "chat template, line 1: unexpected ']', expected ')'");
   EXPECT_EQ(parse_error("{% endfor %}"), "chat template, line 1: unknown tag 'endfor'");
@@ -149,16 +175,18 @@ TEST(ChatTemplate, WrongInputIsNamed) {
   EXPECT_NE(error({.messages_json = "[1,"}).find("messages is not valid JSON at byte"), std::string::npos);
   EXPECT_NE(error({.messages_json = "[\"\xff\"]"}).find("messages is not valid JSON"), std::string::npos);
   EXPECT_EQ(error({.messages_json = "[]", .tools_json = "3"}), "tools must be a JSON list, not int");
-  EXPECT_EQ(error({.messages_json = "[]", .extra_json = "[]"}), "the template's variables must be a JSON object, not list");
+  EXPECT_EQ(error({.messages_json = "[]", .extra_json = "[]"}),
+            "the template's variables must be a JSON object, not list");
   EXPECT_EQ(error({.messages_json = "[]", .bos_token = "\xc3"}), "bos_token is not valid UTF-8 (at byte 0)");
   std::string deep = std::string(201, '[') + std::string(201, ']');
   EXPECT_EQ(error({.messages_json = deep}), "messages is nested more than 200 deep");
 }
 
 TEST(ChatTemplate, ManyThreadsShareOne) {
-  auto parsed = ChatTemplate::parse("{% set c = 'constant' %}{% for m in messages %}{{ c ~ m.content | upper }}{% endfor %}"
-                                    "{{ [1, 'two', {'k': c}] }}{{ undefined_name }}{% for i in [1] %}{{ later }}{% endfor %}"
-                                    "{% set later = 1 %}");
+  auto parsed = ChatTemplate::parse(
+      "{% set c = 'constant' %}{% for m in messages %}{{ c ~ m.content | upper }}{% endfor %}"
+      "{{ [1, 'two', {'k': c}] }}{{ undefined_name }}{% for i in [1] %}{{ later }}{% endfor %}"
+      "{% set later = 1 %}");
   ASSERT_TRUE(parsed);
   std::vector<std::thread> threads;
   std::vector<std::string> texts(8);

@@ -1,7 +1,7 @@
 // Renders chat templates for the Python tests: one JSON case a line in, one JSON result a line out.
 //
-// A case: {"template", "messages", "tools", "extra"} (the last three as JSON in strings, tools and extra may be
-// empty), "add_generation_prompt", "bos_token", "eos_token", "now". A result: {"text"} or {"error"}.
+// A case: {"template", "messages", "tools", "extra"} (the last three as JSON in strings, tools and extra may
+// be empty), "add_generation_prompt", "bos_token", "eos_token", "now". A result: {"text"} or {"error"}.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -24,8 +24,10 @@ int main() {
       parsed_source = source;
       auto result = quintet::ChatTemplate::parse(source);
       parsed.reset();
-      if (result) parsed = std::move(result).value();
-      else parse_error = result.error().message;
+      if (result)
+        parsed = std::move(result).value();
+      else
+        parse_error = result.error().message;
     }
     if (!parsed) {
       out["error"] = parse_error;
@@ -39,8 +41,10 @@ int main() {
       input.eos_token = in.value("eos_token", std::string());
       input.now_unix_s = in.value("now", int64_t{0});
       auto result = parsed->render(input);
-      if (result) out["text"] = *result;
-      else out["error"] = result.error().message;
+      if (result)
+        out["text"] = *result;
+      else
+        out["error"] = result.error().message;
     }
     std::cout << out.dump() << "\n";
   }

@@ -29,7 +29,8 @@ inline std::string render_error(const std::string& source, const std::string& va
                                 const std::string& messages = "[]") {
   auto text = render_result(source, variables, messages);
   if (text) return "no error: " + *text;
-  return text.error().kind == ErrorKind::bad_input ? text.error().message : "wrong kind: " + text.error().message;
+  return text.error().kind == ErrorKind::bad_input ? text.error().message
+                                                   : "wrong kind: " + text.error().message;
 }
 
 inline std::string parse_error(const std::string& source) {

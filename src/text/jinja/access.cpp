@@ -33,8 +33,10 @@ Span clip_slice(int64_t length, const Value& start, const Value& stop, const Val
   s.start = start.is_none() ? (back ? length - 1 : 0) : clip(slice_bound(start, 0));
   s.stop = stop.is_none() ? (back ? -1 : length) : clip(slice_bound(stop, 0));
   // Counted without overflow: the step can be anything.
-  if (back) s.count = s.stop < s.start ? (s.start - s.stop - 1) / -s.step + 1 : 0;
-  else s.count = s.start < s.stop ? (s.stop - s.start - 1) / s.step + 1 : 0;
+  if (back)
+    s.count = s.stop < s.start ? (s.start - s.stop - 1) / -s.step + 1 : 0;
+  else
+    s.count = s.start < s.stop ? (s.stop - s.start - 1) / s.step + 1 : 0;
   return s;
 }
 
@@ -42,7 +44,8 @@ std::string slice_text(const String& string, const Span& s) {
   std::string_view text = string.text;
   if (s.count == 0) return {};
   if (string.ascii()) {
-    if (s.step == 1) return std::string(text.substr(static_cast<size_t>(s.start), static_cast<size_t>(s.count)));
+    if (s.step == 1)
+      return std::string(text.substr(static_cast<size_t>(s.start), static_cast<size_t>(s.count)));
     std::string out;
     for (int64_t i = 0; i < s.count; ++i) out += text[static_cast<size_t>(s.start + i * s.step)];
     return out;
@@ -52,7 +55,8 @@ std::string slice_text(const String& string, const Span& s) {
     return std::string(text.substr(begin, byte_of_code_point(text.substr(begin), s.count)));
   }
   std::vector<uint32_t> places;
-  for (size_t at = 0; at < text.size(); next_code_point(text, at)) places.push_back(static_cast<uint32_t>(at));
+  for (size_t at = 0; at < text.size(); next_code_point(text, at))
+    places.push_back(static_cast<uint32_t>(at));
   std::string out;
   for (int64_t i = 0; i < s.count; ++i) {
     size_t at = places[static_cast<size_t>(s.start + i * s.step)], end = at;
@@ -70,24 +74,37 @@ bool loop_attribute(Interpreter& in, const Value& self, std::string_view name, V
   };
   auto length = [&] {
     if (loop.length >= 0) return loop.length;
-    if (!loop.source.is(Type::iterator) && !loop.source.is(Type::loop)) return loop.length = in.length(loop.source);
+    if (!loop.source.is(Type::iterator) && !loop.source.is(Type::loop))
+      return loop.length = in.length(loop.source);
     std::vector<Value> rest = in.collect(loop.iterator);
     loop.length = static_cast<int64_t>(rest.size()) + loop.index0 + 1 + loop.has_after;
     loop.iterator = in.iterate(in.heap().list(std::move(rest)));
     return loop.length;
   };
-  if (name == "index") out = Value::integer(loop.index0 + 1);
-  else if (name == "index0") out = Value::integer(loop.index0);
-  else if (name == "first") out = Value::boolean(loop.index0 == 0);
-  else if (name == "last") out = Value::boolean(!peek());
-  else if (name == "length") out = Value::integer(length());
-  else if (name == "revindex") out = Value::integer(length() - loop.index0);
-  else if (name == "revindex0") out = Value::integer(length() - loop.index0 - 1);
-  else if (name == "depth") out = Value::integer(loop.depth0 + 1);
-  else if (name == "depth0") out = Value::integer(loop.depth0);
-  else if (name == "previtem") out = loop.index0 == 0 ? in.heap().undefined("there is no previous item") : loop.previous;
-  else if (name == "nextitem") out = peek() ? loop.after : in.heap().undefined("there is no next item");
-  else return false;
+  if (name == "index")
+    out = Value::integer(loop.index0 + 1);
+  else if (name == "index0")
+    out = Value::integer(loop.index0);
+  else if (name == "first")
+    out = Value::boolean(loop.index0 == 0);
+  else if (name == "last")
+    out = Value::boolean(!peek());
+  else if (name == "length")
+    out = Value::integer(length());
+  else if (name == "revindex")
+    out = Value::integer(length() - loop.index0);
+  else if (name == "revindex0")
+    out = Value::integer(length() - loop.index0 - 1);
+  else if (name == "depth")
+    out = Value::integer(loop.depth0 + 1);
+  else if (name == "depth0")
+    out = Value::integer(loop.depth0);
+  else if (name == "previtem")
+    out = loop.index0 == 0 ? in.heap().undefined("there is no previous item") : loop.previous;
+  else if (name == "nextitem")
+    out = peek() ? loop.after : in.heap().undefined("there is no next item");
+  else
+    return false;
   return true;
 }
 
@@ -117,7 +134,8 @@ bool plain_attribute(Interpreter& in, const Value& object, std::string_view name
       if (name == "list") return out = object.items()[1], true;
       return false;
     case Type::space:
-      in.heap().spend(static_cast<int64_t>(object.as<Namespace>().attributes.size() * (name.size() + 32) >> 8));
+      in.heap().spend(
+          static_cast<int64_t>(object.as<Namespace>().attributes.size() * (name.size() + 32) >> 8));
       if (const Value* v = object.as<Namespace>().find(name)) return out = *v, true;
       return false;
     case Type::macro: {
@@ -130,7 +148,8 @@ bool plain_attribute(Interpreter& in, const Value& object, std::string_view name
     }
     case Type::function: {
       const Function& function = object.as<Function>();
-      if (function.made && function.id == FunctionId::cycler && name == "current") return out = function.values[function.at], true;
+      if (function.made && function.id == FunctionId::cycler && name == "current")
+        return out = function.values[function.at], true;
       return false;
     }
     case Type::loop: return loop_attribute(in, object, name, out);
@@ -139,14 +158,17 @@ bool plain_attribute(Interpreter& in, const Value& object, std::string_view name
 }
 
 /// jinja2's name of an object in its messages about missing attributes.
-std::string object_name(const Value& v) { return v.is_none() ? "None" : fmt::format("{} object", type_name(v)); }
+std::string object_name(const Value& v) {
+  return v.is_none() ? "None" : fmt::format("{} object", type_name(v));
+}
 
 }  // namespace
 
 bool Interpreter::own_attribute(const Value& object, std::string_view name, Value& out) {
   if (plain_attribute(*this, object, name, out)) return true;
   if (is_mutating(object, name)) {
-    out = heap_.undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(object)));
+    out = heap_.undefined(
+        fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(object)));
     return true;
   }
   const MethodEntry* method = find_method(object, name);
@@ -156,7 +178,8 @@ bool Interpreter::own_attribute(const Value& object, std::string_view name, Valu
 }
 
 Value Interpreter::attribute(const Value& object, std::string_view name) {
-  if (object.is_undefined() && name.starts_with("__") && name.ends_with("__")) return object;  // Python's own names
+  if (object.is_undefined() && name.starts_with("__") && name.ends_with("__"))
+    return object;  // Python's own names
   if (object.is_undefined()) fail_undefined(object);
   Value found;
   heap_.spend_bytes(name.size());
@@ -244,7 +267,8 @@ Value Interpreter::call(const Value& callee, Arguments& args) {
     case Type::method: {
       Value keep = callee;
       Method& method = keep.as<Method>();
-      if (method.function == nullptr) fail("the method {}.{} is not supported", type_name(method.self), method.name);
+      if (method.function == nullptr)
+        fail("the method {}.{} is not supported", type_name(method.self), method.name);
       return method.function(*this, method.self, args);
     }
     default: fail("'{}' object is not callable", type_name(callee));
@@ -259,18 +283,21 @@ Value Interpreter::call_function(Function& function, Arguments& args) {
       int64_t stop = bound.integer(bound[1] != nullptr ? 1 : 0, 0);
       int64_t step = bound.integer(2, 1);
       if (step == 0) fail("range() arg 3 must not be zero");
-      uint64_t distance = step > 0 ? (start < stop ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) : 0)
-                                   : (stop < start ? static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) : 0);
+      uint64_t distance =
+          step > 0 ? (start < stop ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) : 0)
+                   : (stop < start ? static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) : 0);
       uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
       uint64_t count = distance == 0 ? 0 : (distance - 1) / stride + 1;
-      if (count > static_cast<uint64_t>(kMaxRange)) fail("range() of {} items; {} are allowed", count, kMaxRange);
+      if (count > static_cast<uint64_t>(kMaxRange))
+        fail("range() of {} items; {} are allowed", count, kMaxRange);
       return Value(Type::range, heap_.make<Range>(0, start, stop, step, static_cast<int64_t>(count)));
     }
     case FunctionId::dict:
     case FunctionId::namespace_: {
       bool is_dict = function.id == FunctionId::dict;
       std::vector<std::pair<Value, Value>> entries;
-      if (args.positional.size() > 1) fail("{} expected at most 1 argument, got {}", function.name, args.positional.size());
+      if (args.positional.size() > 1)
+        fail("{} expected at most 1 argument, got {}", function.name, args.positional.size());
       if (!args.positional.empty()) {
         const Value& from = args.positional[0];
         if (from.is(Type::dict)) {
@@ -278,7 +305,8 @@ Value Interpreter::call_function(Function& function, Arguments& args) {
         } else {
           for (const Value& pair : collect(from)) {
             std::vector<Value> both = collect(pair);
-            if (both.size() != 2) fail("dict update sequence element has length {}; 2 is required", both.size());
+            if (both.size() != 2)
+              fail("dict update sequence element has length {}; 2 is required", both.size());
             entries.emplace_back(std::move(both[0]), std::move(both[1]));
           }
         }
@@ -289,8 +317,10 @@ Value Interpreter::call_function(Function& function, Arguments& args) {
       size_t payload = 0;
       std::vector<std::pair<std::string, Value>> attributes;
       for (const auto& [name, value] : dict.dict().entries) {
-        if (!name.is_string()) fail("attribute names of a namespace must be strings, not {}", type_name(name));
-        if (name.text().starts_with('_')) fail("a namespace cannot have an attribute that starts with '_': '{}'", name.text());
+        if (!name.is_string())
+          fail("attribute names of a namespace must be strings, not {}", type_name(name));
+        if (name.text().starts_with('_'))
+          fail("a namespace cannot have an attribute that starts with '_': '{}'", name.text());
         attributes.emplace_back(name.text(), value);
         payload += sizeof(attributes[0]) + name.text().size();
       }
@@ -322,7 +352,8 @@ Value Interpreter::call_function(Function& function, Arguments& args) {
       if (function.made) fail("'Cycler' object is not callable");
       if (!args.keywords.empty()) fail("cycler takes no keyword arguments");
       if (args.positional.empty()) fail("at least one item has to be provided");
-      Function* made = heap_.make<Function>(args.positional.size() * sizeof(Value), FunctionId::cycler, "Cycler");
+      Function* made =
+          heap_.make<Function>(args.positional.size() * sizeof(Value), FunctionId::cycler, "Cycler");
       made->made = true;
       made->values = std::move(args.positional);
       return Value(Type::function, made);

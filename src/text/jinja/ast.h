@@ -19,23 +19,27 @@ inline constexpr size_t kMaxNamedArguments = 255;  ///< keywords of one call, pa
 inline constexpr size_t kMaxTemplateBytes = 4u << 20;
 
 enum class ExprKind : uint8_t {
-  constant,     ///< value
-  name,         ///< name
-  tuple, list,  ///< operands
-  dict,         ///< operands: key, value, key, value, ...
-  negate, plus, logical_not,  ///< operands[0]
+  constant,  ///< value
+  name,      ///< name
+  tuple,
+  list,  ///< operands
+  dict,  ///< operands: key, value, key, value, ...
+  negate,
+  plus,
+  logical_not,  ///< operands[0]
   binary,       ///< op, operands[0..1]
   compare,      ///< operands[0], then one operand for each of ops
   concat,       ///< operands (at least two)
-  logical_and, logical_or,    ///< operands[0..1]
-  conditional,  ///< operands: test, then, otherwise (may be null)
-  attribute,    ///< operands[0], text
-  item,         ///< operands: object, index
-  slice,        ///< operands: start, stop, step (each may be null)
-  call,         ///< operands: callee, positional...; keywords, extra_args, extra_keywords
-  filter,       ///< operands: input (null in a filter block), positional...; id, text
-  test,         ///< operands: input, positional...; id, text
-  namespace_attribute,        ///< target of an assignment only: name, text
+  logical_and,
+  logical_or,           ///< operands[0..1]
+  conditional,          ///< operands: test, then, otherwise (may be null)
+  attribute,            ///< operands[0], text
+  item,                 ///< operands: object, index
+  slice,                ///< operands: start, stop, step (each may be null)
+  call,                 ///< operands: callee, positional...; keywords, extra_args, extra_keywords
+  filter,               ///< operands: input (null in a filter block), positional...; id, text
+  test,                 ///< operands: input, positional...; id, text
+  namespace_attribute,  ///< target of an assignment only: name, text
 };
 
 enum class BinaryOp : uint8_t { add, sub, mul, div, floordiv, mod, pow };
@@ -44,7 +48,8 @@ enum class CompareOp : uint8_t { eq, ne, lt, le, gt, ge, in, not_in };
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
-/// Names that a scope makes its own before it assigns them, with the undefined value that they have until then.
+/// Names that a scope makes its own before it assigns them, with the undefined value that they have until
+/// then.
 using Hidden = std::vector<std::pair<int, Value>>;
 
 struct Keyword {
@@ -58,10 +63,10 @@ struct Expr {
   BinaryOp op = BinaryOp::add;
   int line;
   int height = 1;
-  int name = -1;                ///< index into Template::names
-  int id = -1;                  ///< of a filter or test, -1 where unknown (an error only when it is reached)
+  int name = -1;  ///< index into Template::names
+  int id = -1;    ///< of a filter or test, -1 where unknown (an error only when it is reached)
   Value value;
-  std::string text;             ///< attribute, filter or test name
+  std::string text;  ///< attribute, filter or test name
   std::vector<ExprPtr> operands;
   std::vector<CompareOp> ops;
   std::vector<Keyword> keywords;
@@ -81,7 +86,8 @@ enum class StmtKind : uint8_t {
   filter_block,  ///< expr (a filter chain without input), body
   with,          ///< targets, values, body
   generation,    ///< body: what the assistant said; renders as it is
-  break_, continue_,
+  break_,
+  continue_,
 };
 
 struct Stmt;
@@ -94,10 +100,10 @@ struct Branch {
 
 /// A macro or the body of a call block.
 struct MacroDef {
-  int name = -1;                   ///< index into Template::names; -1 for a call block
-  std::string text;                ///< its name as written; empty for a call block
-  std::vector<int> parameters;     ///< indices into Template::names
-  std::vector<ExprPtr> defaults;   ///< of the last parameters
+  int name = -1;                  ///< index into Template::names; -1 for a call block
+  std::string text;               ///< its name as written; empty for a call block
+  std::vector<int> parameters;    ///< indices into Template::names
+  std::vector<ExprPtr> defaults;  ///< of the last parameters
   bool uses_caller = false, uses_kwargs = false, uses_varargs = false;
   Hidden hidden;
   Body body;

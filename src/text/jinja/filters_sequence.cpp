@@ -27,8 +27,10 @@ Value generate(Interpreter& in, std::function<bool(Value&)> function, const char
 
 bool pull(const Value& iterator, Value& out) { return iterator.as<Iterator>().next(out); }
 
-/// A filter that is a generator in jinja2: nothing of it happens, no error either, before its first value is asked for.
-template <FilterFunction filter> Value lazy(Interpreter& in, const Value& input, Arguments& args) {
+/// A filter that is a generator in jinja2: nothing of it happens, no error either, before its first value is
+/// asked for.
+template <FilterFunction filter>
+Value lazy(Interpreter& in, const Value& input, Arguments& args) {
   return generate(in, [&in, input, args, inner = Value()](Value& out) mutable {
     if (inner.is_none()) inner = filter(in, input, args);
     return pull(inner, out);
@@ -54,7 +56,8 @@ class Path {
     while (true) {
       size_t dot = rest.find('.');
       std::string_view part = rest.substr(0, dot);
-      bool digits = !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string_view::npos;
+      bool digits =
+          !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string_view::npos;
       parts_.push_back(digits ? Value::integer(std::stoll(std::string(part))) : in.string(std::string(part)));
       if (dot == std::string_view::npos) return;
       rest.remove_prefix(dot + 1);
@@ -95,7 +98,9 @@ void sort_by_keys(Interpreter& in, std::vector<Keyed>& items, bool reverse, bool
 Value dictsort(Interpreter& in, const Value& input, Arguments& args) {
   Bound bound("dictsort", args, {"case_sensitive", "by", "reverse"});
   if (input.is_undefined()) in.fail_undefined(input);
-  std::string_view by = bound[1] != nullptr && bound[1]->is_string() ? bound.text(1) : bound[1] != nullptr ? "" : "key";
+  std::string_view by = bound[1] != nullptr && bound[1]->is_string() ? bound.text(1)
+                        : bound[1] != nullptr                        ? ""
+                                                                     : "key";
   if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
   if (!input.is(Type::dict)) fail("dictsort expects a dict, not {}", type_name(input));
   std::vector<Keyed> items;
@@ -171,23 +176,25 @@ Value unique(Interpreter& in, const Value& input, Arguments& args) {
   Path path(in, bound[1]);
   auto less = [](const Value& a, const Value& b) { return compare_keys(a, b) < 0; };
   Value source = in.iterate(input);
-  return generate(in, [&in, source, path, case_sensitive, less, seen = std::vector<Value>()](Value& out) mutable {
-    while (pull(source, out)) {
-      Value key = path.get(in, out);
-      if (!case_sensitive) key = lowered(in, key);
-      compare_keys(key, key);
-      if (key.is_string()) in.heap().spend_bytes(key.text().size() * 8);
-      auto at = std::lower_bound(seen.begin(), seen.end(), key, less);
-      if (at != seen.end() && compare_keys(*at, key) == 0) continue;
-      in.heap().spend(static_cast<int64_t>(seen.size() >> 6));
-      seen.insert(at, key);
-      return true;
-    }
-    return false;
-  });
+  return generate(in,
+                  [&in, source, path, case_sensitive, less, seen = std::vector<Value>()](Value& out) mutable {
+                    while (pull(source, out)) {
+                      Value key = path.get(in, out);
+                      if (!case_sensitive) key = lowered(in, key);
+                      compare_keys(key, key);
+                      if (key.is_string()) in.heap().spend_bytes(key.text().size() * 8);
+                      auto at = std::lower_bound(seen.begin(), seen.end(), key, less);
+                      if (at != seen.end() && compare_keys(*at, key) == 0) continue;
+                      in.heap().spend(static_cast<int64_t>(seen.size() >> 6));
+                      seen.insert(at, key);
+                      return true;
+                    }
+                    return false;
+                  });
 }
 
-template <bool max> Value extreme(Interpreter& in, const Value& input, Arguments& args) {
+template <bool max>
+Value extreme(Interpreter& in, const Value& input, Arguments& args) {
   Bound bound(max ? "max" : "min", args, {"case_sensitive", "attribute"});
   bool case_sensitive = bound.truth(0, false);
   Path path(in, bound[1]);
@@ -236,7 +243,8 @@ Value first(Interpreter& in, const Value& input, Arguments& args) {
 }
 
 bool is_reversible(const Value& v) {
-  return v.is_sequence() || v.is_string() || v.is(Type::range) || v.is(Type::dict) || v.is(Type::view) || v.is_undefined();
+  return v.is_sequence() || v.is_string() || v.is(Type::range) || v.is(Type::dict) || v.is(Type::view) ||
+         v.is_undefined();
 }
 
 Value last(Interpreter& in, const Value& input, Arguments& args) {
@@ -258,8 +266,11 @@ Value reverse(Interpreter& in, const Value& input, Arguments& args) {
   Value list = in.heap().list(std::move(items));
   if (!is_reversible(input)) return list;
   Value source = in.iterate(list);
-  const char* name = input.is(Type::list) ? "list_reverseiterator" : input.is(Type::tuple) ? "reversed" : "reverseiterator";
-  return generate(in, [source](Value& out) { return pull(source, out); }, name);
+  const char* name = input.is(Type::list)    ? "list_reverseiterator"
+                     : input.is(Type::tuple) ? "reversed"
+                                             : "reverseiterator";
+  return generate(
+      in, [source](Value& out) { return pull(source, out); }, name);
 }
 
 Value list(Interpreter& in, const Value& input, Arguments& args) {
@@ -306,7 +317,8 @@ Value slice(Interpreter& in, const Value& input, Arguments& args) {
     if (number >= slices) return false;
     auto length = static_cast<int64_t>(all.items().size());
     int64_t size = length / slices + (number < length % slices);
-    std::vector<Value> part(all.items().begin() + static_cast<int64_t>(at), all.items().begin() + static_cast<int64_t>(at) + size);
+    std::vector<Value> part(all.items().begin() + static_cast<int64_t>(at),
+                            all.items().begin() + static_cast<int64_t>(at) + size);
     at += static_cast<size_t>(size);
     if (!fill.is_none() && number >= length % slices) part.push_back(fill);
     ++number;
@@ -319,8 +331,9 @@ Value slice(Interpreter& in, const Value& input, Arguments& args) {
 Value map(Interpreter& in, const Value& input, Arguments& args) {
   if (!in.truth(input)) return generate(in, [](Value&) { return false; });
   Value source = in.iterate(input);
-  bool by_attribute = args.positional.empty() && std::any_of(args.keywords.begin(), args.keywords.end(),
-                                                             [](const auto& k) { return k.first == "attribute"; });
+  bool by_attribute =
+      args.positional.empty() && std::any_of(args.keywords.begin(), args.keywords.end(),
+                                             [](const auto& k) { return k.first == "attribute"; });
   if (by_attribute) {
     Bound bound("map", args, {"attribute", "default"});
     Path path(in, bound[0]);
@@ -333,7 +346,8 @@ Value map(Interpreter& in, const Value& input, Arguments& args) {
     });
   }
   if (args.positional.empty()) fail("map requires a filter argument");
-  if (!args.positional[0].is_string()) fail("map expects the name of a filter, not {}", type_name(args.positional[0]));
+  if (!args.positional[0].is_string())
+    fail("map expects the name of a filter, not {}", type_name(args.positional[0]));
   std::string name(args.positional[0].text());
   int id = find_filter(name);
   Arguments rest = args;
@@ -348,8 +362,10 @@ Value map(Interpreter& in, const Value& input, Arguments& args) {
   });
 }
 
-/// select, reject, selectattr, rejectattr: items for which a test of them, or of an attribute, gives `wanted`.
-template <bool wanted, bool by_attribute> Value select(Interpreter& in, const Value& input, Arguments& args) {
+/// select, reject, selectattr, rejectattr: items for which a test of them, or of an attribute, gives
+/// `wanted`.
+template <bool wanted, bool by_attribute>
+Value select(Interpreter& in, const Value& input, Arguments& args) {
   if (!in.truth(input)) return generate(in, [](Value&) { return false; });
   Arguments rest = args;
   const Value* attribute = nullptr;
@@ -363,7 +379,8 @@ template <bool wanted, bool by_attribute> Value select(Interpreter& in, const Va
   int id = -1;
   bool has_test = !rest.positional.empty();
   if (has_test) {
-    if (!rest.positional[0].is_string()) fail("expected the name of a test, not {}", type_name(rest.positional[0]));
+    if (!rest.positional[0].is_string())
+      fail("expected the name of a test, not {}", type_name(rest.positional[0]));
     name = rest.positional[0].text();
     id = find_test(name);
     rest.positional.erase(rest.positional.begin());
@@ -382,11 +399,26 @@ template <bool wanted, bool by_attribute> Value select(Interpreter& in, const Va
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"batch", lazy<batch>}, {"dictsort", dictsort}, {"first", first}, {"groupby", groupby}, {"items", lazy<items>}, {"join", join},
-    {"last", last}, {"list", list}, {"map", lazy<map>}, {"max", extreme<true>}, {"min", extreme<false>},
-    {"reject", lazy<select<false, false>>}, {"rejectattr", lazy<select<false, true>>}, {"reverse", reverse},
-    {"select", lazy<select<true, false>>}, {"selectattr", lazy<select<true, true>>}, {"slice", lazy<slice>}, {"sort", sort},
-    {"sum", sum}, {"unique", lazy<unique>},
+    {"batch", lazy<batch>},
+    {"dictsort", dictsort},
+    {"first", first},
+    {"groupby", groupby},
+    {"items", lazy<items>},
+    {"join", join},
+    {"last", last},
+    {"list", list},
+    {"map", lazy<map>},
+    {"max", extreme<true>},
+    {"min", extreme<false>},
+    {"reject", lazy<select<false, false>>},
+    {"rejectattr", lazy<select<false, true>>},
+    {"reverse", reverse},
+    {"select", lazy<select<true, false>>},
+    {"selectattr", lazy<select<true, true>>},
+    {"slice", lazy<slice>},
+    {"sort", sort},
+    {"sum", sum},
+    {"unique", lazy<unique>},
 };
 
 }  // namespace

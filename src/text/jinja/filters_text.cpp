@@ -36,7 +36,9 @@ Value title(Interpreter& in, const Value& input, Arguments& args) {
   Bound bound("title", args, {});
   std::string text = in.str(input), out;
   in.heap().spend_bytes(text.size() * 4);
-  auto separates = [](char32_t c) { return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || is_space(c); };
+  auto separates = [](char32_t c) {
+    return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || is_space(c);
+  };
   for (size_t at = 0; at < text.size();) {
     size_t start = at;
     char32_t c = next_code_point(text, at);
@@ -213,18 +215,22 @@ std::string quote_url(std::string_view text, bool for_query) {
   std::string out;
   for (char c : text) {
     auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) && byte < 0x80) out += c;
-    else if (std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !for_query)) out += c;
-    else if (c == ' ' && for_query) out += '+';
-    else out += fmt::format("%{:02X}", byte);
+    if (std::isalnum(byte) && byte < 0x80)
+      out += c;
+    else if (std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !for_query))
+      out += c;
+    else if (c == ' ' && for_query)
+      out += '+';
+    else
+      out += fmt::format("%{:02X}", byte);
   }
   return out;
 }
 
 Value urlencode(Interpreter& in, const Value& input, Arguments& args) {
   Bound bound("urlencode", args, {});
-  bool iterable = input.is_sequence() || input.is(Type::dict) || input.is(Type::view) || input.is(Type::range) ||
-                  input.is(Type::iterator) || input.is_undefined();
+  bool iterable = input.is_sequence() || input.is(Type::dict) || input.is(Type::view) ||
+                  input.is(Type::range) || input.is(Type::iterator) || input.is_undefined();
   if (!iterable) return in.string(quote_url(in.str(input), false));
   std::string out;
   auto append = [&](const Value& key, const Value& value) {
@@ -251,7 +257,8 @@ Value xmlattr(Interpreter& in, const Value& input, Arguments& args) {
   for (const auto& [key, value] : input.dict().entries) {
     if (value.is_none() || value.is_undefined()) continue;
     if (!key.is_string()) fail("xmlattr expects keys that are str, not {}", type_name(key));
-    if (key.text().find_first_of(" \t\n\r\f\v/>=") != std::string_view::npos) fail("invalid character in attribute name");
+    if (key.text().find_first_of(" \t\n\r\f\v/>=") != std::string_view::npos)
+      fail("invalid character in attribute name");
     if (!out.empty()) out += ' ';
     std::string text = in.str(value);
     out += escape_html(key.text()) + "=\"" + (is_markup(value) ? text : escape_html(text)) + "\"";
@@ -295,11 +302,30 @@ Value refuse(Interpreter&, const Value&, Arguments&) {
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"capitalize", capitalize}, {"center", center}, {"e", escape}, {"escape", escape}, {"forceescape", force_escape},
-    {"format", format}, {"indent", indent}, {"lower", lower}, {"pprint", refuse}, {"random", refuse},
-    {"replace", replace}, {"safe", safe}, {"string", to_string}, {"striptags", striptags}, {"title", title},
-    {"tojson", to_json}, {"trim", trim}, {"truncate", truncate}, {"upper", upper}, {"urlencode", urlencode},
-    {"urlize", refuse}, {"wordcount", wordcount}, {"wordwrap", refuse}, {"xmlattr", xmlattr},
+    {"capitalize", capitalize},
+    {"center", center},
+    {"e", escape},
+    {"escape", escape},
+    {"forceescape", force_escape},
+    {"format", format},
+    {"indent", indent},
+    {"lower", lower},
+    {"pprint", refuse},
+    {"random", refuse},
+    {"replace", replace},
+    {"safe", safe},
+    {"string", to_string},
+    {"striptags", striptags},
+    {"title", title},
+    {"tojson", to_json},
+    {"trim", trim},
+    {"truncate", truncate},
+    {"upper", upper},
+    {"urlencode", urlencode},
+    {"urlize", refuse},
+    {"wordcount", wordcount},
+    {"wordwrap", refuse},
+    {"xmlattr", xmlattr},
 };
 
 }  // namespace

@@ -84,13 +84,17 @@ int64_t round_int(int64_t value, int64_t digits) {
 
 Value round_value(Interpreter& in, const Value& input, Arguments& args) {
   Bound bound("round", args, {"precision", "method"});
-  std::string_view method = bound[1] != nullptr && bound[1]->is_string() ? bound.text(1) : bound[1] != nullptr ? "" : "common";
-  if (method != "common" && method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
+  std::string_view method = bound[1] != nullptr && bound[1]->is_string() ? bound.text(1)
+                            : bound[1] != nullptr                        ? ""
+                                                                         : "common";
+  if (method != "common" && method != "ceil" && method != "floor")
+    fail("method must be common, ceil or floor");
   if (input.is_undefined()) in.fail_undefined(input);
   if (!input.is_number() || input.is(Type::big)) fail("round expects a number, not {}", type_name(input));
   if (method == "common") {
     if (bound[0] != nullptr && bound[0]->is_none()) {
-      return input.is_int() ? Value::integer(input.as_int()) : int_of_real(in, std::nearbyint(input.as_real()));
+      return input.is_int() ? Value::integer(input.as_int())
+                            : int_of_real(in, std::nearbyint(input.as_real()));
     }
     int64_t digits = bound.integer(0, 0);
     if (input.is_int()) return Value::integer(round_int(input.as_int(), digits));
@@ -137,7 +141,8 @@ Value attribute(Interpreter& in, const Value& input, Arguments& args) {
   if (input.is_undefined()) in.fail_undefined(input);
   Value found;
   if (in.own_attribute(input, bound.text(0), found)) return found;
-  return in.heap().undefined(fmt::format("'{} object' has no attribute '{}'", type_name(input), bound.text(0)));
+  return in.heap().undefined(
+      fmt::format("'{} object' has no attribute '{}'", type_name(input), bound.text(0)));
 }
 
 Value count(Interpreter& in, const Value& input, Arguments& args) {
@@ -146,8 +151,11 @@ Value count(Interpreter& in, const Value& input, Arguments& args) {
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"abs", absolute}, {"attr", attribute}, {"count", count}, {"d", default_value}, {"default", default_value},
-    {"filesizeformat", filesizeformat}, {"float", to_float}, {"int", to_int}, {"length", count}, {"round", round_value},
+    {"abs", absolute},          {"attr", attribute},
+    {"count", count},           {"d", default_value},
+    {"default", default_value}, {"filesizeformat", filesizeformat},
+    {"float", to_float},        {"int", to_int},
+    {"length", count},          {"round", round_value},
 };
 
 }  // namespace

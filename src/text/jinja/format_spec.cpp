@@ -64,8 +64,10 @@ Spec parse_spec(std::string_view text) {
     if (!has_fill) spec.align = '\1';  // '=' for numbers, '<' for text
   }
   spec.width = take_number(rest, kMaxWidth, "width");
-  if (skip(',')) spec.grouping = ',';
-  else if (skip('_')) spec.grouping = '_';
+  if (skip(','))
+    spec.grouping = ',';
+  else if (skip('_'))
+    spec.grouping = '_';
   if (skip('.')) {
     if (rest.empty() || rest[0] < '0' || rest[0] > '9') fail("a format without its precision: '{}'", text);
     spec.precision = static_cast<int>(take_number(rest, kMaxTextBytes, "precision"));
@@ -79,7 +81,9 @@ Spec parse_spec(std::string_view text) {
 }
 
 std::string pad(const Spec& spec, std::string sign_and_prefix, std::string body, char default_align) {
-  char align = spec.align == '\0' ? default_align : spec.align == '\1' ? (default_align == '<' ? '<' : '=') : spec.align;
+  char align = spec.align == '\0'   ? default_align
+               : spec.align == '\1' ? (default_align == '<' ? '<' : '=')
+                                    : spec.align;
   int64_t room = spec.width - count_code_points(sign_and_prefix) - count_code_points(body);
   auto fill = [&](int64_t n) {
     std::string out;
@@ -114,7 +118,8 @@ std::string group(std::string digits, char separator, size_t size, int64_t min_w
   return out + tail;
 }
 
-std::string finish_number(const Spec& spec, bool negative, std::string prefix, std::string digits, size_t group_size) {
+std::string finish_number(const Spec& spec, bool negative, std::string prefix, std::string digits,
+                          size_t group_size) {
   std::string sign = negative ? "-" : spec.sign == '+' ? "+" : spec.sign == ' ' ? " " : "";
   if (spec.grouping != '\0') {
     bool zeros = spec.fill == "0" && (spec.align == '=' || spec.align == '\1');
@@ -159,13 +164,20 @@ std::string format_real(const Spec& spec, double d, std::string_view text) {
   } else {
     fail("unknown format code '{}' for a float: '{}'", type, text);
   }
-  if (spec.no_negative_zero && negative && digits.find_first_of("123456789") == std::string::npos) negative = false;
+  if (spec.no_negative_zero && negative && digits.find_first_of("123456789") == std::string::npos)
+    negative = false;
   return finish_number(spec, negative, "", digits + suffix, 3);
 }
 
 std::string format_integer(Interpreter& in, const Spec& spec, const Value& v, std::string_view text) {
   switch (spec.type) {
-    case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': case '%':
+    case 'e':
+    case 'E':
+    case 'f':
+    case 'F':
+    case 'g':
+    case 'G':
+    case '%':
       if (v.is(Type::big)) fail("an integer beyond 64 bits cannot be formatted as a float");
       return format_real(spec, static_cast<double>(v.as_int()), text);
     default: break;
@@ -181,10 +193,13 @@ std::string format_integer(Interpreter& in, const Spec& spec, const Value& v, st
   }
   int base = 10;
   switch (spec.type) {
-    case '\0': case 'd': case 'n': break;
+    case '\0':
+    case 'd':
+    case 'n': break;
     case 'b': base = 2; break;
     case 'o': base = 8; break;
-    case 'x': case 'X': base = 16; break;
+    case 'x':
+    case 'X': base = 16; break;
     default: fail("unknown format code '{}' for an int: '{}'", spec.type, text);
   }
   if (spec.grouping == ',' && base != 10) fail("cannot specify ',' with '{}'", spec.type);
@@ -193,12 +208,15 @@ std::string format_integer(Interpreter& in, const Spec& spec, const Value& v, st
   (void)in;
   std::string prefix;
   if (spec.alternate && base != 10) prefix = std::string("0") + spec.type;
-  return finish_number(spec, is_negative(v), prefix, int_digits(v, base, spec.type == 'X'), base == 10 ? 3 : 4);
+  return finish_number(spec, is_negative(v), prefix, int_digits(v, base, spec.type == 'X'),
+                       base == 10 ? 3 : 4);
 }
 
 }  // namespace
 
-bool is_negative(const Value& v) { return v.is(Type::big) ? v.as<Big>().digits.starts_with('-') : v.as_int() < 0; }
+bool is_negative(const Value& v) {
+  return v.is(Type::big) ? v.as<Big>().digits.starts_with('-') : v.as_int() < 0;
+}
 
 std::string int_digits(const Value& v, int base, bool upper) {
   if (v.is(Type::big)) {
@@ -236,7 +254,8 @@ std::string format_value(Interpreter& in, const Value& v, std::string_view text)
   if (v.is_string()) {
     Spec spec = parse_spec(text);
     if (spec.type != '\0' && spec.type != 's') fail("unknown format code '{}' for a str", spec.type);
-    if (spec.has_sign || spec.alternate || spec.grouping != '\0' || spec.align == '=' || spec.no_negative_zero) {
+    if (spec.has_sign || spec.alternate || spec.grouping != '\0' || spec.align == '=' ||
+        spec.no_negative_zero) {
       fail("a format for numbers on a str: '{}'", text);
     }
     std::string_view shown = v.text();

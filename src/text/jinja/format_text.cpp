@@ -13,10 +13,14 @@ std::string ascii_repr(Interpreter& in, const Value& v) {
   for (size_t at = 0; at < repr.size();) {
     char32_t c = next_code_point(repr, at);
     auto code = static_cast<uint32_t>(c);
-    if (code < 0x80) out += static_cast<char>(code);
-    else if (code < 0x100) out += fmt::format("\\x{:02x}", code);
-    else if (code < 0x10000) out += fmt::format("\\u{:04x}", code);
-    else out += fmt::format("\\U{:08x}", code);
+    if (code < 0x80)
+      out += static_cast<char>(code);
+    else if (code < 0x100)
+      out += fmt::format("\\x{:02x}", code);
+    else if (code < 0x10000)
+      out += fmt::format("\\u{:04x}", code);
+    else
+      out += fmt::format("\\U{:08x}", code);
   }
   return out;
 }
@@ -35,8 +39,10 @@ class PercentFormat {
  public:
   PercentFormat(Interpreter& in, const Value& format, const Value& arguments)
       : in_(in), text_(format.text()), markup_(format.string().markup), arguments_(arguments) {
-    if (arguments.is(Type::tuple)) values_ = arguments.items();
-    else values_ = {arguments};
+    if (arguments.is(Type::tuple))
+      values_ = arguments.items();
+    else
+      values_ = {arguments};
     is_mapping_ = arguments.is(Type::dict) || arguments.is(Type::list) || arguments.is(Type::range) ||
                   arguments.is_undefined();
   }
@@ -69,7 +75,8 @@ class PercentFormat {
       ++at_;
       Value v = take();
       if (!v.is_int()) fail("* wants int");
-      if (v.as_int() > limit || v.as_int() < -limit) fail("a width or precision beyond {} in a format", limit);
+      if (v.as_int() > limit || v.as_int() < -limit)
+        fail("a width or precision beyond {} in a format", limit);
       return v.as_int();
     }
     int64_t n = 0;
@@ -101,12 +108,18 @@ class PercentFormat {
     }
     for (;; ++at_) {
       char flag = current();
-      if (flag == '-') c.left = true;
-      else if (flag == '+') c.plus = true;
-      else if (flag == ' ') c.space = true;
-      else if (flag == '#') c.alternate = true;
-      else if (flag == '0') c.zero = true;
-      else break;
+      if (flag == '-')
+        c.left = true;
+      else if (flag == '+')
+        c.plus = true;
+      else if (flag == ' ')
+        c.space = true;
+      else if (flag == '#')
+        c.alternate = true;
+      else if (flag == '0')
+        c.zero = true;
+      else
+        break;
     }
     c.width = number_or_star(kMaxWidth);
     if (c.width < 0) {
@@ -141,20 +154,33 @@ class PercentFormat {
         break;
       }
       case 'c': body = character(value); break;
-      case 'd': case 'i': case 'u': case 'o': case 'x': case 'X':
+      case 'd':
+      case 'i':
+      case 'u':
+      case 'o':
+      case 'x':
+      case 'X':
         number = true;
         body = integer(c, value, sign);
         break;
-      case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': {
+      case 'e':
+      case 'E':
+      case 'f':
+      case 'F':
+      case 'g':
+      case 'G': {
         number = true;
         if (value.is_undefined()) in_.fail_undefined(value);
         if (!value.is_number() || value.is(Type::big)) fail("must be real number, not {}", type_name(value));
         double d = value.is(Type::real) ? value.as_real() : static_cast<double>(value.as_int());
         if (std::signbit(d) && !std::isnan(d)) sign = "-";
         bool upper = c.type < 'a';
-        if (std::isnan(d)) body = upper ? "NAN" : "nan";
-        else if (std::isinf(d)) body = upper ? "INF" : "inf";
-        else body = real_digits(std::abs(d), c.type, c.precision < 0 ? 6 : c.precision, c.alternate);
+        if (std::isnan(d))
+          body = upper ? "NAN" : "nan";
+        else if (std::isinf(d))
+          body = upper ? "INF" : "inf";
+        else
+          body = real_digits(std::abs(d), c.type, c.precision < 0 ? 6 : c.precision, c.alternate);
         break;
       }
       default: fail("unsupported format character '{}'", c.type);
@@ -164,9 +190,12 @@ class PercentFormat {
     if (c.alternate && (c.type == 'x' || c.type == 'X' || c.type == 'o')) prefix = std::string("0") + c.type;
     int64_t room = c.width - count_code_points(body) - static_cast<int64_t>(sign.size() + prefix.size());
     auto fill = static_cast<size_t>(std::max<int64_t>(room, 0));
-    if (number && c.zero && !c.left) out_ += sign + prefix + std::string(fill, '0') + body;
-    else if (c.left) out_ += sign + prefix + body + std::string(fill, ' ');
-    else out_ += std::string(fill, ' ') + sign + prefix + body;
+    if (number && c.zero && !c.left)
+      out_ += sign + prefix + std::string(fill, '0') + body;
+    else if (c.left)
+      out_ += sign + prefix + body + std::string(fill, ' ');
+    else
+      out_ += std::string(fill, ' ') + sign + prefix + body;
   }
 
   std::string repr(const Value& v) {
@@ -179,7 +208,8 @@ class PercentFormat {
     if (v.is_string() && v.string().length == 1) return std::string(v.text());
     if (!v.is_int()) fail("%c requires int or char");
     int64_t code = v.as_int();
-    if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("%c arg not in range(0x110000)");
+    if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+      fail("%c arg not in range(0x110000)");
     std::string out;
     append_code_point(out, static_cast<char32_t>(code));
     return out;
@@ -191,7 +221,8 @@ class PercentFormat {
     bool decimal = c.type == 'd' || c.type == 'i' || c.type == 'u';
     if (v.is(Type::real) && decimal) v = int_of_real(in_, v.as_real());
     if (!v.is_int() && !v.is(Type::big)) {
-      fail("%{} format: {} is required, not {}", c.type, decimal ? "a real number" : "an integer", type_name(value));
+      fail("%{} format: {} is required, not {}", c.type, decimal ? "a real number" : "an integer",
+           type_name(value));
     }
     std::string digits = int_digits(v, decimal ? 10 : c.type == 'o' ? 8 : 16, c.type == 'X');
     if (is_negative(v)) sign = "-";
@@ -247,11 +278,16 @@ class BraceFormat {
     for (; at < text.size(); ++at) {
       char c = text[at];
       if (in_brackets && c != ']') continue;
-      if (c == '[' && !in_spec) in_brackets = true;
-      else if (c == ']') in_brackets = false;
-      else if (c == ':' || c == '!') in_spec = true;
-      else if (c == '{') ++open;
-      else if (c == '}' && --open == 0) return at;
+      if (c == '[' && !in_spec)
+        in_brackets = true;
+      else if (c == ']')
+        in_brackets = false;
+      else if (c == ':' || c == '!')
+        in_spec = true;
+      else if (c == '{')
+        ++open;
+      else if (c == '}' && --open == 0)
+        return at;
     }
     fail("expected '}}' before end of string");
   }
@@ -261,10 +297,14 @@ class BraceFormat {
     size_t name_end = 0;
     for (bool in_brackets = false; name_end < text.size(); ++name_end) {
       char c = text[name_end];
-      if (c == '[') in_brackets = true;
-      else if (c == ']') in_brackets = false;
-      else if (!in_brackets && (c == ':' || c == '!')) break;
-      else if (!in_brackets && c == '{') fail("unexpected '{{' in field name");
+      if (c == '[')
+        in_brackets = true;
+      else if (c == ']')
+        in_brackets = false;
+      else if (!in_brackets && (c == ':' || c == '!'))
+        break;
+      else if (!in_brackets && c == '{')
+        fail("unexpected '{{' in field name");
     }
     std::string_view name = text.substr(0, name_end), rest = text.substr(name_end);
     char conversion = '\0';
@@ -291,7 +331,8 @@ class BraceFormat {
   }
 
   static bool is_number(std::string_view text) {
-    return !text.empty() && text.size() < 10 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+    return !text.empty() && text.size() < 10 &&
+           std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   }
 
   static int64_t number(std::string_view text) {
@@ -310,10 +351,12 @@ class BraceFormat {
       }
       numbering_ = first.empty() ? 'a' : 'm';
       auto index = static_cast<size_t>(first.empty() ? next_++ : number(first));
-      if (index >= args_.positional.size()) fail("Replacement index {} out of range for positional args tuple", index);
+      if (index >= args_.positional.size())
+        fail("Replacement index {} out of range for positional args tuple", index);
       v = args_.positional[index];
     } else {
-      auto at = std::find_if(args_.keywords.begin(), args_.keywords.end(), [&](const auto& k) { return k.first == first; });
+      auto at = std::find_if(args_.keywords.begin(), args_.keywords.end(),
+                             [&](const auto& k) { return k.first == first; });
       if (at == args_.keywords.end()) fail("the key '{}' of a format is missing", first);
       v = at->second;
     }

@@ -58,15 +58,19 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   };
 
   bool open(bool is_object) {
-    if (open_.size() >= static_cast<size_t>(kMaxDataDepth)) fail("{} is nested more than {} deep", what_, kMaxDataDepth);
+    if (open_.size() >= static_cast<size_t>(kMaxDataDepth))
+      fail("{} is nested more than {} deep", what_, kMaxDataDepth);
     open_.push_back({is_object, {}, {}, {}});
     return true;
   }
 
   bool add(Value v) {
-    if (open_.empty()) result_ = std::move(v);
-    else if (open_.back().is_object) open_.back().entries.emplace_back(std::move(open_.back().key), std::move(v));
-    else open_.back().items.push_back(std::move(v));
+    if (open_.empty())
+      result_ = std::move(v);
+    else if (open_.back().is_object)
+      open_.back().entries.emplace_back(std::move(open_.back().key), std::move(v));
+    else
+      open_.back().items.push_back(std::move(v));
     return true;
   }
 

@@ -7,7 +7,8 @@
 
 namespace quintet::jinja {
 
-/// Keeps the order of keys, the form of floats and integers of any size. Fails with `what` and the place in the text.
+/// Keeps the order of keys, the form of floats and integers of any size. Fails with `what` and the place in
+/// the text.
 Value parse_json(Heap& heap, std::string_view text, std::string_view what);
 
 }  // namespace quintet::jinja

@@ -70,8 +70,8 @@ Value Interpreter::eval(const Expr& e) {
     case ExprKind::conditional: {
       if (truth(eval(*e.operands[0]))) return eval(*e.operands[1]);
       if (e.operands[2] != nullptr) return eval(*e.operands[2]);
-      return heap_.undefined(
-          fmt::format("the inline if-expression on line {} evaluated to false and no else section was defined.", e.line));
+      return heap_.undefined(fmt::format(
+          "the inline if-expression on line {} evaluated to false and no else section was defined.", e.line));
     }
     case ExprKind::attribute: {
       Value object = eval(*e.operands[0]);
@@ -185,9 +185,10 @@ Value Interpreter::eval_call(const Expr& e, const Value* caller) {
 
 Value Interpreter::eval_filter(const Expr& e, const Value* input) {
   // A chain in a filter or set block ends in a filter without an input of its own.
-  Value value = e.operands[0] == nullptr                                              ? *input
-                : input != nullptr && e.operands[0]->kind == ExprKind::filter ? eval_filter(*e.operands[0], input)
-                                                                              : eval(*e.operands[0]);
+  Value value = e.operands[0] == nullptr ? *input
+                : input != nullptr && e.operands[0]->kind == ExprKind::filter
+                    ? eval_filter(*e.operands[0], input)
+                    : eval(*e.operands[0]);
   Arguments args = eval_arguments(e, 1);
   line_ = e.line;
   return apply_filter(e.id, e.text, value, args);

@@ -23,11 +23,14 @@ struct Arguments {
 class Bound {
  public:
   /// Names that start with '/' take no keyword. Fails on too many, unknown, doubled or missing arguments.
-  Bound(std::string_view function, Arguments& args, std::initializer_list<std::string_view> names, size_t required = 0);
+  Bound(std::string_view function, Arguments& args, std::initializer_list<std::string_view> names,
+        size_t required = 0);
   /// The argument, or null where it was not given.
   const Value* operator[](size_t i) const { return values_[i]; }
   /// The argument where it was given and is not none.
-  const Value* some(size_t i) const { return values_[i] != nullptr && !values_[i]->is_none() ? values_[i] : nullptr; }
+  const Value* some(size_t i) const {
+    return values_[i] != nullptr && !values_[i]->is_none() ? values_[i] : nullptr;
+  }
   int64_t integer(size_t i, int64_t otherwise) const;
   std::string_view text(size_t i) const;  ///< must have been given, and be a string
   bool truth(size_t i, bool otherwise) const;
@@ -58,7 +61,7 @@ struct Function : Object {
   Function(FunctionId i, std::string_view n) : id(i), name(n) {}
   FunctionId id;
   std::string_view name;
-  bool made = false;           ///< a joiner or cycler, not the function that makes one
+  bool made = false;  ///< a joiner or cycler, not the function that makes one
   std::vector<Value> values;
   size_t at = 0;
 };
@@ -80,17 +83,18 @@ struct Loop : Object {
   Value previous, current, after;
   bool has_after = false;
   int64_t index0 = -1;
-  int64_t length = -1;     ///< -1: not yet known
+  int64_t length = -1;  ///< -1: not yet known
   int depth0 = 0;
   const Stmt* recursive = nullptr;
-  Value scope;             ///< of a recursive loop: the Frame around it
+  Value scope;  ///< of a recursive loop: the Frame around it
   std::vector<Value> changed;
   bool has_changed = false;
 };
 
 class Interpreter {
  public:
-  Interpreter(const Template& parsed, Heap& heap, int64_t now_unix_s) : template_(parsed), heap_(heap), now_unix_s_(now_unix_s) {}
+  Interpreter(const Template& parsed, Heap& heap, int64_t now_unix_s)
+      : template_(parsed), heap_(heap), now_unix_s_(now_unix_s) {}
 
   /// Gives a variable to the template.
   void define(std::string_view name, Value value);
@@ -102,7 +106,7 @@ class Interpreter {
   // Python's protocols (operators.cpp, iteration.cpp).
   static bool truth(const Value& v);
   bool equals(const Value& a, const Value& b, int depth = 0);
-  bool is_less(const Value& a, const Value& b, int depth = 0);   ///< a < b; an error where they have no order
+  bool is_less(const Value& a, const Value& b, int depth = 0);  ///< a < b; an error where they have no order
   bool compare(CompareOp op, const Value& a, const Value& b);
   bool contains(const Value& container, const Value& item);
   Value binary(BinaryOp op, const Value& a, const Value& b);
@@ -110,15 +114,15 @@ class Interpreter {
   Value item(const Value& object, const Value& index);
   Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);
   int64_t length(const Value& v);
-  Value iterate(const Value& v);                ///< an Iterator
-  std::vector<Value> collect(const Value& v);   ///< list(v)
+  Value iterate(const Value& v);               ///< an Iterator
+  std::vector<Value> collect(const Value& v);  ///< list(v)
   Value call(const Value& callee, Arguments& args);
   bool has_filter(std::string_view name) const;
   Value apply_filter(int id, std::string_view name, const Value& input, Arguments& args);
   bool apply_test(int id, std::string_view name, const Value& input, Arguments& args);
 
   Value string(std::string text, bool markup = false) { return heap_.string(std::move(text), markup); }
-  std::string str(const Value& v);              ///< Python's str()
+  std::string str(const Value& v);  ///< Python's str()
   Value str_value(const Value& v) { return v.is_string() ? v : string(str(v)); }
   [[noreturn]] void fail_undefined(const Value& v) const;
   /// A method or the like of the object, not an entry of a dict; false where there is none.
@@ -126,7 +130,9 @@ class Interpreter {
 
   /// Counts a level of nesting; fails where there are too many.
   struct Level {
-    explicit Level(Interpreter& i) : interpreter(i) { if (++i.depth_ > kMaxEvalDepth) i.fail_depth(); }
+    explicit Level(Interpreter& i) : interpreter(i) {
+      if (++i.depth_ > kMaxEvalDepth) i.fail_depth();
+    }
     ~Level() { --interpreter.depth_; }
     Interpreter& interpreter;
   };
@@ -172,7 +178,7 @@ class Interpreter {
   int depth_ = 0;
   std::vector<std::pair<bool, Value>> globals_;  ///< by name
   int loop_name_ = -1, caller_name_ = -1, kwargs_name_ = -1, varargs_name_ = -1;
-  Value scope_;                                  ///< the current Frame
+  Value scope_;  ///< the current Frame
   std::string* out_ = nullptr;
 };
 
@@ -188,7 +194,8 @@ struct JsonOptions {
   std::string indent;
   std::string item_separator = ", ", key_separator = ": ";
 };
-void append_json(Interpreter& interpreter, std::string& out, const Value& v, const JsonOptions& options, int depth = 0);
+void append_json(Interpreter& interpreter, std::string& out, const Value& v, const JsonOptions& options,
+                 int depth = 0);
 
 // Methods (methods_*.cpp): null where Python's type has no such attribute.
 struct MethodEntry {
@@ -203,7 +210,8 @@ Value format_percent_value(Interpreter& interpreter, const Value& format, const 
 std::string format_braces(Interpreter& interpreter, std::string_view format, Arguments& args);
 /// Python's format(v, spec).
 std::string format_value(Interpreter& interpreter, const Value& v, std::string_view spec);
-/// Digits of a non-negative, finite number in one of the styles e, f, g (or E, F, G); `alternate` keeps the point.
+/// Digits of a non-negative, finite number in one of the styles e, f, g (or E, F, G); `alternate` keeps the
+/// point.
 std::string real_digits(double d, char style, int precision, bool alternate);
 /// Digits of an integer's magnitude in base 2, 8, 10 or 16.
 std::string int_digits(const Value& v, int base, bool upper);

@@ -30,9 +30,12 @@ struct IndexedItems : Iterator {
     const auto& entries = (view != nullptr ? view->dict : source).dict().entries;
     if (at >= entries.size()) return false;
     const auto& [key, value] = entries[at++];
-    if (view == nullptr || view->kind == View::Kind::keys) out = key;
-    else if (view->kind == View::Kind::values) out = value;
-    else out = heap.tuple({key, value});
+    if (view == nullptr || view->kind == View::Kind::keys)
+      out = key;
+    else if (view->kind == View::Kind::values)
+      out = value;
+    else
+      out = heap.tuple({key, value});
     return true;
   }
 };

@@ -17,20 +17,25 @@ struct Operator {
 
 // Longer ones first.
 constexpr std::array kOperators = {
-    Operator{"//", TokenKind::floordiv}, Operator{"**", TokenKind::pow},      Operator{"==", TokenKind::eq},
-    Operator{"!=", TokenKind::ne},       Operator{">=", TokenKind::gteq},     Operator{"<=", TokenKind::lteq},
-    Operator{"+", TokenKind::add},       Operator{"-", TokenKind::sub},       Operator{"/", TokenKind::div},
-    Operator{"*", TokenKind::mul},       Operator{"%", TokenKind::mod},       Operator{"~", TokenKind::tilde},
-    Operator{"[", TokenKind::lbracket},  Operator{"]", TokenKind::rbracket},  Operator{"(", TokenKind::lparen},
-    Operator{")", TokenKind::rparen},    Operator{"{", TokenKind::lbrace},    Operator{"}", TokenKind::rbrace},
-    Operator{">", TokenKind::gt},        Operator{"<", TokenKind::lt},        Operator{"=", TokenKind::assign},
-    Operator{".", TokenKind::dot},       Operator{":", TokenKind::colon},     Operator{"|", TokenKind::pipe},
+    Operator{"//", TokenKind::floordiv}, Operator{"**", TokenKind::pow},
+    Operator{"==", TokenKind::eq},       Operator{"!=", TokenKind::ne},
+    Operator{">=", TokenKind::gteq},     Operator{"<=", TokenKind::lteq},
+    Operator{"+", TokenKind::add},       Operator{"-", TokenKind::sub},
+    Operator{"/", TokenKind::div},       Operator{"*", TokenKind::mul},
+    Operator{"%", TokenKind::mod},       Operator{"~", TokenKind::tilde},
+    Operator{"[", TokenKind::lbracket},  Operator{"]", TokenKind::rbracket},
+    Operator{"(", TokenKind::lparen},    Operator{")", TokenKind::rparen},
+    Operator{"{", TokenKind::lbrace},    Operator{"}", TokenKind::rbrace},
+    Operator{">", TokenKind::gt},        Operator{"<", TokenKind::lt},
+    Operator{"=", TokenKind::assign},    Operator{".", TokenKind::dot},
+    Operator{":", TokenKind::colon},     Operator{"|", TokenKind::pipe},
     Operator{",", TokenKind::comma},     Operator{";", TokenKind::semicolon},
 };
 
 bool is_digit_char(char c) { return c >= '0' && c <= '9'; }
 bool is_word_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
 }
 
 /// Line ends become \n, and the last one goes (keep_trailing_newline is off).
@@ -102,7 +107,8 @@ class Lexer {
       size_t n = mark.size();
       return n + (trims && rest.substr(n).starts_with('\n'));
     }
-    if (rest.starts_with('-') && rest.substr(1).starts_with(mark)) return skip_space(at + 1 + mark.size()) - at;
+    if (rest.starts_with('-') && rest.substr(1).starts_with(mark))
+      return skip_space(at + 1 + mark.size()) - at;
     if (plus && rest.starts_with('+') && rest.substr(1).starts_with(mark)) return 1 + mark.size();
     return 0;
   }
@@ -133,7 +139,7 @@ class Lexer {
   }
 
   void lex_comment(size_t at) {
-    for (size_t close = text_.find("#}", at);; ) {
+    for (size_t close = text_.find("#}", at);;) {
       if (close == std::string_view::npos) fail("a comment without its end '#}'");
       // The sign stands before the mark, but not before the comment's own start.
       size_t end = close > at && (text_[close - 1] == '-' || text_[close - 1] == '+') ? close - 1 : close;
@@ -151,7 +157,8 @@ class Lexer {
     if (bytes == 0) return false;
     advance(close + bytes - at_);
     size_t begin = at_;
-    for (size_t open = text_.find("{%", begin); open != std::string_view::npos; open = text_.find("{%", open + 1)) {
+    for (size_t open = text_.find("{%", begin); open != std::string_view::npos;
+         open = text_.find("{%", open + 1)) {
       char sign = open + 2 < text_.size() ? text_[open + 2] : '\0';
       if (sign != '-' && sign != '+') sign = '\0';
       size_t word = skip_space(open + 2 + (sign != '\0'));
@@ -184,19 +191,26 @@ class Lexer {
         continue;
       }
       char c = text_[at_];
-      if (is_digit_char(c)) lex_number();
-      else if (is_word_start(c)) lex_name();
-      else if (c == '\'' || c == '"') lex_string(c);
-      else lex_operator(open_brackets);
+      if (is_digit_char(c))
+        lex_number();
+      else if (is_word_start(c))
+        lex_name();
+      else if (c == '\'' || c == '"')
+        lex_string(c);
+      else
+        lex_operator(open_brackets);
     }
   }
 
   /// Digits with single underscores between them, from `at`; gives where they end.
   size_t digits_end(size_t at, bool (*is_one)(char)) const {
     while (at < text_.size()) {
-      if (is_one(text_[at])) ++at;
-      else if (text_[at] == '_' && at + 1 < text_.size() && is_one(text_[at + 1])) at += 2;
-      else break;
+      if (is_one(text_[at]))
+        ++at;
+      else if (text_[at] == '_' && at + 1 < text_.size() && is_one(text_[at + 1]))
+        at += 2;
+      else
+        break;
     }
     return at;
   }
@@ -219,7 +233,8 @@ class Lexer {
     if (!after_dot && end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
       size_t exponent = end + 1;
       if (exponent < text_.size() && (text_[exponent] == '+' || text_[exponent] == '-')) ++exponent;
-      if (exponent < text_.size() && is_digit_char(text_[exponent])) end = digits_end(exponent, is_digit_char);
+      if (exponent < text_.size() && is_digit_char(text_[exponent]))
+        end = digits_end(exponent, is_digit_char);
     }
     if (end != whole) {
       add(TokenKind::real, without_underscores(end));
@@ -227,7 +242,8 @@ class Lexer {
     }
     if (text_[at_] == '0') {
       char base = at_ + 1 < text_.size() ? static_cast<char>(text_[at_ + 1] | 0x20) : '\0';
-      auto is_one = base == 'x'   ? [](char c) { return is_digit_char(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); }
+      auto is_one = base == 'x'
+                        ? [](char c) { return is_digit_char(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); }
                     : base == 'o' ? [](char c) { return c >= '0' && c <= '7'; }
                     : base == 'b' ? [](char c) { return c == '0' || c == '1'; }
                                   : static_cast<bool (*)(char)>(nullptr);
@@ -265,7 +281,8 @@ class Lexer {
         open_brackets += c == '(' ? ')' : c == '[' ? ']' : '}';
       } else if (c == ')' || c == ']' || c == '}') {
         if (open_brackets.empty()) fail(fmt::format("unexpected '{}'", c));
-        if (open_brackets.back() != c) fail(fmt::format("unexpected '{}', expected '{}'", c, open_brackets.back()));
+        if (open_brackets.back() != c)
+          fail(fmt::format("unexpected '{}', expected '{}'", c, open_brackets.back()));
         open_brackets.pop_back();
       }
       add(op.kind, std::string(op.text));
@@ -280,8 +297,10 @@ class Lexer {
     if (end >= text_.size()) fail("a string without its closing quote");
     std::string value;
     for (size_t i = at_ + 1; i < end;) {
-      if (text_[i] == '\\') i = append_escape(value, i + 1, end);
-      else value += text_[i++];
+      if (text_[i] == '\\')
+        i = append_escape(value, i + 1, end);
+      else
+        value += text_[i++];
     }
     add(TokenKind::string, std::move(value));
     advance(end + 1 - at_);
@@ -292,7 +311,9 @@ class Lexer {
     char c = text_[i];
     switch (c) {
       case '\n': return i + 1;
-      case '\\': case '\'': case '"': value += c; return i + 1;
+      case '\\':
+      case '\'':
+      case '"': value += c; return i + 1;
       case 'a': value += '\a'; return i + 1;
       case 'b': value += '\b'; return i + 1;
       case 'f': value += '\f'; return i + 1;
@@ -312,7 +333,8 @@ class Lexer {
     }
     char32_t code = 0;
     size_t stop = std::min(end, i + 3);
-    while (i < stop && text_[i] >= '0' && text_[i] <= '7') code = code * 8 + static_cast<char32_t>(text_[i++] - '0');
+    while (i < stop && text_[i] >= '0' && text_[i] <= '7')
+      code = code * 8 + static_cast<char32_t>(text_[i++] - '0');
     append_code_point(value, code);
     return i;
   }
@@ -322,7 +344,9 @@ class Lexer {
     char32_t code = 0;
     for (size_t k = 0; k < digits; ++k) {
       char c = text_[i + k];
-      int digit = is_digit_char(c) ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+      int digit = is_digit_char(c)                         ? c - '0'
+                  : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                           : -1;
       if (digit < 0) fail("a truncated escape in a string");
       code = code * 16 + static_cast<char32_t>(digit);
       if (code > 0x10FFFF) fail("an escape beyond U+10FFFF in a string");

@@ -9,9 +9,42 @@
 namespace quintet::jinja {
 
 enum class TokenKind : uint8_t {
-  data, block_begin, block_end, variable_begin, variable_end, name, string, integer, real,
-  add, sub, div, floordiv, mul, mod, pow, tilde, lbracket, rbracket, lparen, rparen, lbrace, rbrace,
-  eq, ne, gt, gteq, lt, lteq, assign, dot, colon, pipe, comma, semicolon, end
+  data,
+  block_begin,
+  block_end,
+  variable_begin,
+  variable_end,
+  name,
+  string,
+  integer,
+  real,
+  add,
+  sub,
+  div,
+  floordiv,
+  mul,
+  mod,
+  pow,
+  tilde,
+  lbracket,
+  rbracket,
+  lparen,
+  rparen,
+  lbrace,
+  rbrace,
+  eq,
+  ne,
+  gt,
+  gteq,
+  lt,
+  lteq,
+  assign,
+  dot,
+  colon,
+  pipe,
+  comma,
+  semicolon,
+  end
 };
 
 struct Token {

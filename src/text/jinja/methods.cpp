@@ -15,7 +15,8 @@ Value dict_get(Interpreter& in, const Value& self, Arguments& args) {
   return found != nullptr ? *found : bound[1] != nullptr ? *bound[1] : Value();
 }
 
-template <View::Kind kind> Value dict_view(Interpreter& in, const Value& self, Arguments& args) {
+template <View::Kind kind>
+Value dict_view(Interpreter& in, const Value& self, Arguments& args) {
   Bound bound("view", args, {});
   return Value(Type::view, in.heap().make<View>(0, self, kind));
 }
@@ -76,7 +77,8 @@ Value loop_changed(Interpreter& in, const Value& self, Arguments& args) {
   if (!args.keywords.empty()) fail("changed() takes no keyword arguments");
   auto& loop = self.as<Loop>();
   bool same = loop.has_changed && loop.changed.size() == args.positional.size();
-  for (size_t i = 0; same && i < args.positional.size(); ++i) same = in.equals(loop.changed[i], args.positional[i]);
+  for (size_t i = 0; same && i < args.positional.size(); ++i)
+    same = in.equals(loop.changed[i], args.positional[i]);
   if (same) return Value::boolean(false);
   loop.changed = args.positional;
   loop.has_changed = true;
@@ -99,26 +101,35 @@ Value cycler_reset(Interpreter&, const Value& self, Arguments& args) {
 Value dict_fromkeys(Interpreter& in, const Value&, Arguments& args) {
   Bound bound("fromkeys", args, {"/iterable", "/value"}, 1);
   std::vector<std::pair<Value, Value>> entries;
-  for (Value& key : in.collect(*bound[0])) entries.emplace_back(std::move(key), bound[1] != nullptr ? *bound[1] : Value());
+  for (Value& key : in.collect(*bound[0]))
+    entries.emplace_back(std::move(key), bound[1] != nullptr ? *bound[1] : Value());
   return in.heap().dict(std::move(entries));
 }
 
 // Methods with no function exist in Python, but are refused here when they are called.
-constexpr MethodEntry kDictMethods[] = {
-    {"copy", copy}, {"fromkeys", dict_fromkeys}, {"get", dict_get}, {"items", dict_view<View::Kind::items>},
-    {"keys", dict_view<View::Kind::keys>}, {"values", dict_view<View::Kind::values>}};
+constexpr MethodEntry kDictMethods[] = {{"copy", copy},
+                                        {"fromkeys", dict_fromkeys},
+                                        {"get", dict_get},
+                                        {"items", dict_view<View::Kind::items>},
+                                        {"keys", dict_view<View::Kind::keys>},
+                                        {"values", dict_view<View::Kind::values>}};
 constexpr MethodEntry kListMethods[] = {{"copy", copy}, {"count", sequence_count}, {"index", sequence_index}};
 constexpr MethodEntry kTupleMethods[] = {{"count", sequence_count}, {"index", sequence_index}};
 constexpr MethodEntry kViewMethods[] = {{"isdisjoint", nullptr}, {"mapping", nullptr}};
-constexpr MethodEntry kIntMethods[] = {{"as_integer_ratio", nullptr}, {"bit_count", nullptr}, {"bit_length", bit_length},
-                                       {"conjugate", conjugate}, {"from_bytes", nullptr}, {"to_bytes", nullptr}};
-constexpr MethodEntry kRealMethods[] = {{"as_integer_ratio", nullptr}, {"conjugate", conjugate}, {"fromhex", nullptr},
-                                        {"hex", nullptr}, {"is_integer", is_integer}};
+constexpr MethodEntry kIntMethods[] = {{"as_integer_ratio", nullptr}, {"bit_count", nullptr},
+                                       {"bit_length", bit_length},    {"conjugate", conjugate},
+                                       {"from_bytes", nullptr},       {"to_bytes", nullptr}};
+constexpr MethodEntry kRealMethods[] = {{"as_integer_ratio", nullptr},
+                                        {"conjugate", conjugate},
+                                        {"fromhex", nullptr},
+                                        {"hex", nullptr},
+                                        {"is_integer", is_integer}};
 constexpr MethodEntry kLoopMethods[] = {{"changed", loop_changed}, {"cycle", loop_cycle}};
 constexpr MethodEntry kCyclerMethods[] = {{"next", cycler_next}, {"reset", cycler_reset}};
 constexpr MethodEntry kDictFunctionMethods[] = {{"fromkeys", dict_fromkeys}};
 
-template <class Range> const MethodEntry* find_in(const Range& entries, std::string_view name) {
+template <class Range>
+const MethodEntry* find_in(const Range& entries, std::string_view name) {
   for (const MethodEntry& entry : entries) {
     if (entry.name == name) return &entry;
   }
@@ -155,7 +166,8 @@ const MethodEntry* find_method(const Value& self, std::string_view name) {
 }
 
 bool is_mutating(const Value& self, std::string_view name) {
-  constexpr std::string_view kList[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
+  constexpr std::string_view kList[] = {"append", "clear",  "extend",  "insert",
+                                        "pop",    "remove", "reverse", "sort"};
   constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
   if (self.is(Type::list)) return std::find(std::begin(kList), std::end(kList), name) != std::end(kList);
   if (self.is(Type::dict)) return std::find(std::begin(kDict), std::end(kDict), name) != std::end(kDict);

@@ -35,16 +35,18 @@ std::string_view strip_set(std::string_view text, std::string_view set, bool lef
   return text;
 }
 
-template <bool left, bool right> Value strip(Interpreter& in, const Value& self, Arguments& args) {
+template <bool left, bool right>
+Value strip(Interpreter& in, const Value& self, Arguments& args) {
   Bound bound("strip", args, {"/chars"});
   return strip_text(in, self, bound[0], left, right);
 }
 
-template <bool right> Value split(Interpreter& in, const Value& self, Arguments& args) {
+template <bool right>
+Value split(Interpreter& in, const Value& self, Arguments& args) {
   Bound bound(right ? "rsplit" : "split", args, {"sep", "maxsplit"});
   int64_t limit = bound.integer(1, -1);
   std::string_view text = self.text();
-  in.heap().spend_bytes(text.size() * 2);
+  in.heap().spend_bytes(text.size() * (right ? 4 : 2));
   std::vector<std::string_view> parts;
   auto more = [&] { return limit < 0 || static_cast<int64_t>(parts.size()) < limit; };
   if (bound.some(0) == nullptr) {
@@ -57,7 +59,8 @@ template <bool right> Value split(Interpreter& in, const Value& self, Arguments&
         word = next;
       }
       parts.push_back(right ? rest.substr(word) : rest.substr(0, word));
-      rest = right ? strip_space(rest.substr(0, word), false, true) : strip_space(rest.substr(word), true, false);
+      rest = right ? strip_space(rest.substr(0, word), false, true)
+                   : strip_space(rest.substr(word), true, false);
       at = word;
     }
     if (!rest.empty()) parts.push_back(rest);
@@ -90,7 +93,8 @@ Value splitlines(Interpreter& in, const Value& self, Arguments& args) {
   return in.heap().list(std::move(lines));
 }
 
-template <bool right> Value partition(Interpreter& in, const Value& self, Arguments& args) {
+template <bool right>
+Value partition(Interpreter& in, const Value& self, Arguments& args) {
   Bound bound("partition", args, {"/sep"}, 1);
   std::string_view text = self.text(), separator = bound.text(0);
   if (separator.empty()) fail("empty separator");
@@ -174,8 +178,10 @@ Value title(Interpreter& in, const Value& self, Arguments& args) {
   for (size_t at = 0; at < text.size();) {
     size_t start = at;
     char32_t c = next_code_point(text, at);
-    if (!in_word) append_title(out, c);
-    else append_lower_at(out, text, start);
+    if (!in_word)
+      append_title(out, c);
+    else
+      append_lower_at(out, text, start);
     in_word = is_cased(c);
   }
   return same(in, self, std::move(out));
@@ -189,17 +195,24 @@ Value swapcase(Interpreter& in, const Value& self, Arguments& args) {
   for (size_t at = 0; at < text.size();) {
     size_t start = at;
     char32_t c = next_code_point(text, at);
-    if (is_upper(c)) append_lower_at(out, text, start);
-    else if (is_lower(c)) append_upper(out, c);
-    else append_code_point(out, c);
+    if (is_upper(c))
+      append_lower_at(out, text, start);
+    else if (is_lower(c))
+      append_upper(out, c);
+    else
+      append_code_point(out, c);
   }
   return same(in, self, std::move(out));
 }
 
 enum class Side { left, right, both };
 
-template <Side side> Value pad(Interpreter& in, const Value& self, Arguments& args) {
-  Bound bound(side == Side::both ? "center" : side == Side::left ? "rjust" : "ljust", args, {"/width", "/fillchar"}, 1);
+template <Side side>
+Value pad(Interpreter& in, const Value& self, Arguments& args) {
+  Bound bound(side == Side::both   ? "center"
+              : side == Side::left ? "rjust"
+                                   : "ljust",
+              args, {"/width", "/fillchar"}, 1);
   std::string_view fill = bound[1] != nullptr ? bound.text(1) : " ";
   if (count_code_points(fill) != 1) fail("the fill character must be exactly one character long");
   int64_t room = bound.integer(0, 0) - self.string().length;
@@ -221,8 +234,9 @@ Value zfill(Interpreter& in, const Value& self, Arguments& args) {
   in.heap().check_text(static_cast<size_t>(room));
   std::string_view text = self.text();
   size_t signs = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-  return same(in, self, std::string(text.substr(0, signs)) + std::string(static_cast<size_t>(room), '0') +
-                            std::string(text.substr(signs)));
+  return same(in, self,
+              std::string(text.substr(0, signs)) + std::string(static_cast<size_t>(room), '0') +
+                  std::string(text.substr(signs)));
 }
 
 Value expandtabs(Interpreter& in, const Value& self, Arguments& args) {
@@ -239,8 +253,10 @@ Value expandtabs(Interpreter& in, const Value& self, Arguments& args) {
       in.heap().check_text(out.size());
     } else {
       out += c;
-      if (c == '\n' || c == '\r') column = 0;
-      else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) ++column;
+      if (c == '\n' || c == '\r')
+        column = 0;
+      else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80)
+        ++column;
     }
   }
   return same(in, self, std::move(out));
@@ -264,7 +280,8 @@ Value format_map(Interpreter& in, const Value& self, Arguments& args) {
 
 Value strip_text(Interpreter& in, const Value& self, const Value* chars, bool left, bool right) {
   in.heap().spend_bytes(self.text().size());
-  if (chars == nullptr || chars->is_none()) return same(in, self, std::string(strip_space(self.text(), left, right)));
+  if (chars == nullptr || chars->is_none())
+    return same(in, self, std::string(strip_space(self.text(), left, right)));
   if (!chars->is_string()) fail("strip arg must be None or str, not {}", type_name(*chars));
   in.heap().spend(static_cast<int64_t>((chars->text().size() * self.text().size()) >> 6));
   return same(in, self, std::string(strip_set(self.text(), chars->text(), left, right)));
@@ -286,7 +303,8 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   for (size_t at = 0; at < text.size();) {
     size_t end = at;
     char32_t c = next_code_point(text, at);
-    bool breaks = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    bool breaks =
+        (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     if (!breaks) continue;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
     lines.push_back(text.substr(begin, (keep_ends ? at : end) - begin));
@@ -296,7 +314,8 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   return lines;
 }
 
-std::string replace_text(Interpreter& in, std::string_view text, std::string_view old, std::string_view with, int64_t count) {
+std::string replace_text(Interpreter& in, std::string_view text, std::string_view old, std::string_view with,
+                         int64_t count) {
   in.heap().spend_bytes(text.size() * 2);
   std::string out;
   auto grow = [&](std::string_view piece) {
@@ -332,14 +351,34 @@ const std::vector<MethodEntry>& string_methods() {
   // Names without a function exist in Python, but are refused here when they are called.
   static const std::vector<MethodEntry> methods = [] {
     std::vector<MethodEntry> all = {
-        {"capitalize", capitalize}, {"casefold", fold}, {"center", pad<Side::both>}, {"encode", nullptr},
-        {"expandtabs", expandtabs}, {"format", format}, {"format_map", format_map}, {"join", join},
-        {"ljust", pad<Side::right>}, {"lower", lower}, {"lstrip", strip<true, false>}, {"maketrans", nullptr},
-        {"partition", partition<false>}, {"removeprefix", removeprefix}, {"removesuffix", removesuffix},
-        {"replace", replace}, {"rjust", pad<Side::left>}, {"rpartition", partition<true>}, {"rsplit", split<true>},
-        {"rstrip", strip<false, true>}, {"split", split<false>}, {"splitlines", splitlines},
-        {"strip", strip<true, true>}, {"swapcase", swapcase}, {"title", title}, {"translate", nullptr},
-        {"upper", upper}, {"zfill", zfill},
+        {"capitalize", capitalize},
+        {"casefold", fold},
+        {"center", pad<Side::both>},
+        {"encode", nullptr},
+        {"expandtabs", expandtabs},
+        {"format", format},
+        {"format_map", format_map},
+        {"join", join},
+        {"ljust", pad<Side::right>},
+        {"lower", lower},
+        {"lstrip", strip<true, false>},
+        {"maketrans", nullptr},
+        {"partition", partition<false>},
+        {"removeprefix", removeprefix},
+        {"removesuffix", removesuffix},
+        {"replace", replace},
+        {"rjust", pad<Side::left>},
+        {"rpartition", partition<true>},
+        {"rsplit", split<true>},
+        {"rstrip", strip<false, true>},
+        {"split", split<false>},
+        {"splitlines", splitlines},
+        {"strip", strip<true, true>},
+        {"swapcase", swapcase},
+        {"title", title},
+        {"translate", nullptr},
+        {"upper", upper},
+        {"zfill", zfill},
     };
     for (const MethodEntry& entry : string_queries()) all.push_back(entry);
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });

@@ -14,7 +14,8 @@ Value strip_text(Interpreter& in, const Value& self, const Value* chars, bool le
 std::string capitalize_text(Interpreter& in, std::string_view text);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
 /// str.replace; a negative count means all.
-std::string replace_text(Interpreter& in, std::string_view text, std::string_view old, std::string_view with, int64_t count);
+std::string replace_text(Interpreter& in, std::string_view text, std::string_view old, std::string_view with,
+                         int64_t count);
 /// str.islower and str.isupper.
 bool is_lower_text(std::string_view text);
 bool is_upper_text(std::string_view text);

@@ -10,8 +10,8 @@ namespace {
 /// The part of a text between the code points `start` and `end`, clipped as Python clips them.
 struct Region {
   std::string_view text;
-  int64_t offset = 0;    ///< code points before it
-  bool valid = true;     ///< false where start lies behind end: then nothing is found, not even ""
+  int64_t offset = 0;  ///< code points before it
+  bool valid = true;   ///< false where start lies behind end: then nothing is found, not even ""
 };
 
 Region region(Interpreter& in, const Value& self, const Bound& bound, size_t start_at) {
@@ -25,7 +25,8 @@ Region region(Interpreter& in, const Value& self, const Bound& bound, size_t sta
   if (start > end) return {{}, 0, false};
   std::string_view text = self.text();
   in.heap().spend_bytes(text.size());
-  if (self.string().ascii()) return {text.substr(static_cast<size_t>(start), static_cast<size_t>(end - start)), start, true};
+  if (self.string().ascii())
+    return {text.substr(static_cast<size_t>(start), static_cast<size_t>(end - start)), start, true};
   size_t from = byte_of_code_point(text, start);
   return {text.substr(from, byte_of_code_point(text.substr(from), end - start)), start, true};
 }
@@ -34,16 +35,19 @@ int64_t find_in(Interpreter& in, const Value& self, const Bound& bound, bool fro
   std::string_view what = bound.text(0);
   Region r = region(in, self, bound, 1);
   if (!r.valid) return -1;
+  if (from_right) in.heap().spend_bytes(r.text.size() * 4);
   size_t at = from_right ? rfind_text(r.text, what) : find_text(r.text, what);
   return at == std::string_view::npos ? -1 : r.offset + count_code_points(r.text.substr(0, at));
 }
 
-template <bool from_right> Value find(Interpreter& in, const Value& self, Arguments& args) {
+template <bool from_right>
+Value find(Interpreter& in, const Value& self, Arguments& args) {
   Bound bound(from_right ? "rfind" : "find", args, {"/sub", "/start", "/end"}, 1);
   return Value::integer(find_in(in, self, bound, from_right));
 }
 
-template <bool from_right> Value index(Interpreter& in, const Value& self, Arguments& args) {
+template <bool from_right>
+Value index(Interpreter& in, const Value& self, Arguments& args) {
   Bound bound(from_right ? "rindex" : "index", args, {"/sub", "/start", "/end"}, 1);
   int64_t at = find_in(in, self, bound, from_right);
   if (at < 0) fail("substring not found");
@@ -57,13 +61,15 @@ Value count(Interpreter& in, const Value& self, Arguments& args) {
   if (!r.valid) return Value::integer(0);
   if (what.empty()) return Value::integer(count_code_points(r.text) + 1);
   int64_t n = 0;
-  for (size_t at = find_text(r.text, what); at != std::string_view::npos; at = find_text(r.text, what, at + what.size())) {
+  for (size_t at = find_text(r.text, what); at != std::string_view::npos;
+       at = find_text(r.text, what, at + what.size())) {
     ++n;
   }
   return Value::integer(n);
 }
 
-template <bool ends> Value starts_or_ends(Interpreter& in, const Value& self, Arguments& args) {
+template <bool ends>
+Value starts_or_ends(Interpreter& in, const Value& self, Arguments& args) {
   std::string_view name = ends ? "endswith" : "startswith";
   Bound bound(name, args, {"/prefix", "/start", "/end"}, 1);
   Region r = region(in, self, bound, 1);
@@ -79,7 +85,8 @@ template <bool ends> Value starts_or_ends(Interpreter& in, const Value& self, Ar
 }
 
 /// Whether the text is not empty and a property holds for all of its characters.
-template <bool (*property)(char32_t)> Value all_are(Interpreter& in, const Value& self, Arguments& args) {
+template <bool (*property)(char32_t)>
+Value all_are(Interpreter& in, const Value& self, Arguments& args) {
   Bound bound("is...", args, {});
   std::string_view text = self.text();
   in.heap().spend_bytes(text.size() * 4);
@@ -169,12 +176,25 @@ bool is_upper_text(std::string_view text) {
 
 std::vector<MethodEntry> string_queries() {
   return {
-      {"count", count}, {"endswith", starts_or_ends<true>}, {"find", find<false>}, {"index", index<false>},
-      {"isalnum", all_are<is_alphanumeric>}, {"isalpha", all_are<is_alpha>}, {"isascii", isascii},
-      {"isdecimal", all_are<is_decimal>}, {"isdigit", all_are<is_digit>}, {"isidentifier", isidentifier},
-      {"islower", islower}, {"isnumeric", all_are<is_numeric>}, {"isprintable", isprintable},
-      {"isspace", all_are<is_space>}, {"istitle", istitle}, {"isupper", isupper}, {"rfind", find<true>},
-      {"rindex", index<true>}, {"startswith", starts_or_ends<false>},
+      {"count", count},
+      {"endswith", starts_or_ends<true>},
+      {"find", find<false>},
+      {"index", index<false>},
+      {"isalnum", all_are<is_alphanumeric>},
+      {"isalpha", all_are<is_alpha>},
+      {"isascii", isascii},
+      {"isdecimal", all_are<is_decimal>},
+      {"isdigit", all_are<is_digit>},
+      {"isidentifier", isidentifier},
+      {"islower", islower},
+      {"isnumeric", all_are<is_numeric>},
+      {"isprintable", isprintable},
+      {"isspace", all_are<is_space>},
+      {"istitle", istitle},
+      {"isupper", isupper},
+      {"rfind", find<true>},
+      {"rindex", index<true>},
+      {"startswith", starts_or_ends<false>},
   };
 }
 

@@ -9,12 +9,14 @@
 
 namespace quintet::jinja {
 
-Bound::Bound(std::string_view function, Arguments& args, std::initializer_list<std::string_view> names, size_t required)
+Bound::Bound(std::string_view function, Arguments& args, std::initializer_list<std::string_view> names,
+             size_t required)
     : function_(function) {
   std::copy(names.begin(), names.end(), names_);
   size_t count = names.size();
   if (args.positional.size() > count) {
-    fail("{}() takes at most {} argument{} ({} given)", function, count, count == 1 ? "" : "s", args.positional.size());
+    fail("{}() takes at most {} argument{} ({} given)", function, count, count == 1 ? "" : "s",
+         args.positional.size());
   }
   for (size_t i = 0; i < args.positional.size(); ++i) values_[i] = &args.positional[i];
   for (const auto& [name, value] : args.keywords) {
@@ -69,7 +71,8 @@ std::string escape_html(std::string_view text) {
 std::string format_time(std::string_view format, int64_t unix_s) {
   constexpr size_t kMaxFormatBytes = 1024, kMaxTimeBytes = 16384;
   constexpr int64_t kMaxUnixS = 253402300799;  // the end of the year 9999
-  if (format.size() > kMaxFormatBytes) fail("a time format of {} bytes; {} are allowed", format.size(), kMaxFormatBytes);
+  if (format.size() > kMaxFormatBytes)
+    fail("a time format of {} bytes; {} are allowed", format.size(), kMaxFormatBytes);
   auto when = static_cast<time_t>(std::clamp<int64_t>(unix_s, 0, kMaxUnixS));
   std::tm parts{};
   gmtime_r(&when, &parts);
@@ -103,7 +106,8 @@ std::string format_time(std::string_view format, int64_t unix_s) {
 
 namespace {
 
-/// Decimal digits of any script as ASCII, single underscores between digits gone; false where they stand wrong.
+/// Decimal digits of any script as ASCII, single underscores between digits gone; false where they stand
+/// wrong.
 bool plain_digits(std::string_view text, std::string& out) {
   text = strip_space(text);
   char32_t before = 0;
@@ -111,7 +115,8 @@ bool plain_digits(std::string_view text, std::string& out) {
     char32_t c = next_code_point(text, at);
     if (c == '_') {
       size_t next = at;
-      bool digit_before = (before < 0x80 && std::isalnum(static_cast<int>(before))) || decimal_value(before) >= 0;
+      bool digit_before =
+          (before < 0x80 && std::isalnum(static_cast<int>(before))) || decimal_value(before) >= 0;
       if (!digit_before || next >= text.size()) return false;
       char32_t after = next_code_point(text, next);
       if (!(after < 0x80 && std::isalnum(static_cast<int>(after))) && decimal_value(after) < 0) return false;
@@ -132,7 +137,8 @@ bool plain_digits(std::string_view text, std::string& out) {
 bool parse_real(std::string_view text, double& out) {
   std::string plain;
   constexpr size_t kMaxNumberBytes = 65536;
-  if (text.size() > kMaxNumberBytes) fail("a number of {} bytes; {} are allowed", text.size(), kMaxNumberBytes);
+  if (text.size() > kMaxNumberBytes)
+    fail("a number of {} bytes; {} are allowed", text.size(), kMaxNumberBytes);
   if (!plain_digits(text, plain)) return false;
   std::string_view rest = plain;
   double sign = 1;
@@ -168,7 +174,8 @@ bool parse_int(Interpreter& in, std::string_view text, int base, Value& out) {
     }
   }
   if (base == 0) {
-    if (rest.size() > 1 && rest[0] == '0' && rest.find_first_not_of('0') != std::string_view::npos) return false;
+    if (rest.size() > 1 && rest[0] == '0' && rest.find_first_not_of('0') != std::string_view::npos)
+      return false;
     base = 10;
   }
   if (rest.empty() || rest[0] == '-' || rest[0] == '+') return false;
@@ -193,7 +200,8 @@ Value int_of_real(Interpreter& in, double d) {
   if (std::isnan(d)) fail("cannot convert float NaN to integer");
   if (std::isinf(d)) fail("cannot convert float infinity to integer");
   double whole = std::trunc(d);
-  if (whole >= -9223372036854775808.0 && whole < 9223372036854775808.0) return Value::integer(static_cast<int64_t>(whole));
+  if (whole >= -9223372036854775808.0 && whole < 9223372036854775808.0)
+    return Value::integer(static_cast<int64_t>(whole));
   std::string digits = fmt::format("{:.0f}", whole);
   size_t bytes = digits.size();
   return Value(Type::big, in.heap().make<Big>(bytes, std::move(digits)));

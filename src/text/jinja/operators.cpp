@@ -13,11 +13,14 @@ constexpr std::string_view kOpSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
 std::string_view sign(BinaryOp op) { return kOpSigns[static_cast<size_t>(op)]; }
 
 [[noreturn]] void fail_operands(BinaryOp op, const Value& a, const Value& b) {
-  if (op == BinaryOp::add && a.is_string()) fail("can only concatenate str (not \"{}\") to str", type_name(b));
+  if (op == BinaryOp::add && a.is_string())
+    fail("can only concatenate str (not \"{}\") to str", type_name(b));
   fail("unsupported operand types for {}: '{}' and '{}'", sign(op), type_name(a), type_name(b));
 }
 
-[[noreturn]] void fail_overflow(BinaryOp op) { fail("integer overflow: the result of {} is beyond 64 bits", sign(op)); }
+[[noreturn]] void fail_overflow(BinaryOp op) {
+  fail("integer overflow: the result of {} is beyond 64 bits", sign(op));
+}
 
 int64_t floor_mod(int64_t a, int64_t b) {
   if (b == -1) return 0;
@@ -119,13 +122,14 @@ Value repeat(Interpreter& in, const Value& sequence, int64_t times) {
     std::string out;
     out.reserve(text.size() * static_cast<size_t>(times));
     for (int64_t i = 0; i < times; ++i) out += text;
-    in.heap().spend(times >> 4);
+    in.heap().spend(times >> 6);
     return in.string(std::move(out), sequence.string().markup);
   }
   const auto& items = sequence.items();
   constexpr uint64_t kMaxItems = 1u << 20;
   if (!items.empty() && static_cast<uint64_t>(times) > kMaxItems / items.size()) {
-    fail("a {} of {} items repeated {} times; {} items are allowed", type_name(sequence), items.size(), times, kMaxItems);
+    fail("a {} of {} items repeated {} times; {} items are allowed", type_name(sequence), items.size(), times,
+         kMaxItems);
   }
   std::vector<Value> out;
   out.reserve(items.size() * static_cast<size_t>(times));
@@ -212,7 +216,8 @@ bool Interpreter::equals(const Value& a, const Value& b, int depth) {
       if (x.size() != y.size()) return false;
       for (size_t i = 0; i < x.size(); ++i) {
         // Python compares identity first: a NaN equals itself inside of a list.
-        bool same_object = x[i].type() == y[i].type() && x[i].type() >= Type::undefined && x[i].object() == y[i].object();
+        bool same_object =
+            x[i].type() == y[i].type() && x[i].type() >= Type::undefined && x[i].object() == y[i].object();
         if (!same_object && !equals(x[i], y[i], depth + 1)) return false;
       }
       return true;
@@ -229,7 +234,8 @@ bool Interpreter::equals(const Value& a, const Value& b, int depth) {
     }
     case Type::range: {
       const Range &x = a.as<Range>(), &y = b.as<Range>();
-      return x.length == y.length && (x.length == 0 || (x.start == y.start && (x.length == 1 || x.step == y.step)));
+      return x.length == y.length &&
+             (x.length == 0 || (x.start == y.start && (x.length == 1 || x.step == y.step)));
     }
     case Type::method: {
       const Method &x = a.as<Method>(), &y = b.as<Method>();
@@ -304,7 +310,8 @@ bool Interpreter::contains(const Value& container, const Value& item) {
     case Type::list:
     case Type::tuple:
       for (const Value& v : container.items()) {
-        bool same_object = v.type() >= Type::undefined && v.type() == item.type() && v.object() == item.object();
+        bool same_object =
+            v.type() >= Type::undefined && v.type() == item.type() && v.object() == item.object();
         if (same_object || equals(v, item)) return true;
       }
       return false;
@@ -333,7 +340,8 @@ Value Interpreter::binary(BinaryOp op, const Value& a, const Value& b) {
     if (b.is_int() && (a.is_string() || a.is_sequence())) return repeat(*this, a, b.as_int());
     if (a.is_int() && (b.is_string() || b.is_sequence())) return repeat(*this, b, a.as_int());
   }
-  if (op == BinaryOp::sub && is_set_like(a)) fail("sets are not supported: {} - {}", type_name(a), type_name(b));
+  if (op == BinaryOp::sub && is_set_like(a))
+    fail("sets are not supported: {} - {}", type_name(a), type_name(b));
   fail_operands(op, a, b);
 }
 

@@ -231,7 +231,8 @@ ExprPtr Parser::parse_number(const Token& token) {
   if (token.kind == TokenKind::real) {
     double value = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc::result_out_of_range) value = std::strtod(token.text.c_str(), nullptr);  // 0 or infinity
+    if (error == std::errc::result_out_of_range)
+      value = std::strtod(token.text.c_str(), nullptr);  // 0 or infinity
     return constant(Value::real(value), token.line);
   }
   int base = 10;
@@ -295,18 +296,25 @@ ExprPtr Parser::parse_dict() {
 
 ExprPtr Parser::parse_postfix(ExprPtr node) {
   while (true) {
-    if (at_kind(TokenKind::dot) || at_kind(TokenKind::lbracket)) node = parse_subscript(std::move(node));
-    else if (at_kind(TokenKind::lparen)) node = parse_call(std::move(node));
-    else return node;
+    if (at_kind(TokenKind::dot) || at_kind(TokenKind::lbracket))
+      node = parse_subscript(std::move(node));
+    else if (at_kind(TokenKind::lparen))
+      node = parse_call(std::move(node));
+    else
+      return node;
   }
 }
 
 ExprPtr Parser::parse_filters_and_tests(ExprPtr node) {
   while (true) {
-    if (at_kind(TokenKind::pipe)) node = parse_filter_chain(std::move(node), false);
-    else if (at_name("is")) node = parse_test(std::move(node));
-    else if (at_kind(TokenKind::lparen)) node = parse_call(std::move(node));
-    else return node;
+    if (at_kind(TokenKind::pipe))
+      node = parse_filter_chain(std::move(node), false);
+    else if (at_name("is"))
+      node = parse_test(std::move(node));
+    else if (at_kind(TokenKind::lparen))
+      node = parse_call(std::move(node));
+    else
+      return node;
   }
 }
 
@@ -435,9 +443,7 @@ ExprPtr Parser::parse_test(ExprPtr node) {
   } else {
     bool takes_operand = false;
     switch (current().kind) {
-      case TokenKind::name:
-        takes_operand = !at_name("else") && !at_name("or") && !at_name("and");
-        break;
+      case TokenKind::name: takes_operand = !at_name("else") && !at_name("or") && !at_name("and"); break;
       case TokenKind::string:
       case TokenKind::integer:
       case TokenKind::real:

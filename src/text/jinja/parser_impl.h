@@ -61,11 +61,11 @@ class Parser {
   std::string parse_dotted_name(std::string_view what);
 
   struct TupleOptions {
-    bool simplified = false;        ///< names and literals only
+    bool simplified = false;  ///< names and literals only
     bool with_conditional = true;
-    bool parentheses = false;       ///< an empty tuple is one
+    bool parentheses = false;  ///< an empty tuple is one
     bool with_namespace = false;
-    std::string_view end_name;      ///< a name that ends it
+    std::string_view end_name;  ///< a name that ends it
   };
   ExprPtr parse_tuple(const TupleOptions& options);
 
@@ -90,9 +90,9 @@ class Parser {
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
-  int depth_ = 0;              ///< of nested parentheses and the like
+  int depth_ = 0;  ///< of nested parentheses and the like
   int statement_depth_ = 0;
-  int loop_depth_ = 0;         ///< loops around, within the innermost macro
+  int loop_depth_ = 0;  ///< loops around, within the innermost macro
   std::vector<MacroDef*> macros_;
   std::vector<std::string> open_;  ///< tags waiting for their end, for messages
   Template& out_;

@@ -73,7 +73,8 @@ Body Parser::parse_body(std::initializer_list<std::string_view> ends) {
       expect(TokenKind::variable_end, "'}}'");
       body.push_back(std::move(output));
     } else {  // block_begin: the lexer gives nothing else between tags
-      if (at_kind(TokenKind::name) && std::find(ends.begin(), ends.end(), current().text) != ends.end()) break;
+      if (at_kind(TokenKind::name) && std::find(ends.begin(), ends.end(), current().text) != ends.end())
+        break;
       body.push_back(parse_statement());
       expect(TokenKind::block_end, "'%}'");
     }
@@ -88,8 +89,8 @@ Body Parser::parse_block(std::initializer_list<std::string_view> ends) {
   expect(TokenKind::block_end, "'%}'");
   Body body = parse_body(ends);
   if (at_kind(TokenKind::end)) {
-    fail_at(current().line, fmt::format("the template ends, but '{}' is still open (expected '{}')", open_.back(),
-                                        fmt::join(ends, "' or '")));
+    fail_at(current().line, fmt::format("the template ends, but '{}' is still open (expected '{}')",
+                                        open_.back(), fmt::join(ends, "' or '")));
   }
   return body;
 }
@@ -101,21 +102,33 @@ std::unique_ptr<Stmt> Parser::parse_statement() {
   const std::string& name = tag.text;
   open_.push_back(name);
   std::unique_ptr<Stmt> statement;
-  if (name == "for") statement = parse_for(line);
-  else if (name == "if") statement = parse_if(line);
-  else if (name == "set") statement = parse_set(line);
-  else if (name == "with") statement = parse_with(line);
-  else if (name == "macro") statement = parse_macro(line);
-  else if (name == "call") statement = parse_call_block(line);
-  else if (name == "filter") statement = parse_filter_block(line);
-  else if (name == "print") statement = parse_print(line);
-  else if (name == "generation") statement = parse_generation(line);
-  else if (name == "break") statement = parse_jump(StmtKind::break_, line);
-  else if (name == "continue") statement = parse_jump(StmtKind::continue_, line);
+  if (name == "for")
+    statement = parse_for(line);
+  else if (name == "if")
+    statement = parse_if(line);
+  else if (name == "set")
+    statement = parse_set(line);
+  else if (name == "with")
+    statement = parse_with(line);
+  else if (name == "macro")
+    statement = parse_macro(line);
+  else if (name == "call")
+    statement = parse_call_block(line);
+  else if (name == "filter")
+    statement = parse_filter_block(line);
+  else if (name == "print")
+    statement = parse_print(line);
+  else if (name == "generation")
+    statement = parse_generation(line);
+  else if (name == "break")
+    statement = parse_jump(StmtKind::break_, line);
+  else if (name == "continue")
+    statement = parse_jump(StmtKind::continue_, line);
   else {
     open_.pop_back();
     for (std::string_view refused : {"block", "extends", "include", "import", "from", "autoescape"}) {
-      if (name == refused) fail_at(line, fmt::format("the tag '{}' is not supported in chat templates", name));
+      if (name == refused)
+        fail_at(line, fmt::format("the tag '{}' is not supported in chat templates", name));
     }
     std::string message = fmt::format("unknown tag '{}'", name);
     if (!open_.empty()) message += fmt::format("; '{}' is still open", open_.back());
@@ -221,8 +234,10 @@ void Parser::parse_signature(MacroDef& macro) {
     if (std::find(macro.parameters.begin(), macro.parameters.end(), name) != macro.parameters.end()) {
       fail_at(token.line, fmt::format("the parameter '{}' twice", token.text));
     }
-    if (skip(TokenKind::assign)) macro.defaults.push_back(parse_expression());
-    else if (!macro.defaults.empty()) fail_at(token.line, "a parameter without a default behind one that has it");
+    if (skip(TokenKind::assign))
+      macro.defaults.push_back(parse_expression());
+    else if (!macro.defaults.empty())
+      fail_at(token.line, "a parameter without a default behind one that has it");
     macro.parameters.push_back(name);
   }
   take();
@@ -294,7 +309,8 @@ std::unique_ptr<Stmt> Parser::parse_generation(int line) {
 }
 
 std::unique_ptr<Stmt> Parser::parse_jump(StmtKind kind, int line) {
-  if (loop_depth_ == 0) fail_at(line, kind == StmtKind::break_ ? "'break' outside of a loop" : "'continue' outside of a loop");
+  if (loop_depth_ == 0)
+    fail_at(line, kind == StmtKind::break_ ? "'break' outside of a loop" : "'continue' outside of a loop");
   return std::make_unique<Stmt>(kind, line);
 }
 

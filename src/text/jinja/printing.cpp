@@ -118,7 +118,8 @@ std::string real_repr(double d) {
     return out + fmt::format("e{}{:02}", exponent < 0 ? '-' : '+', std::abs(exponent));
   }
   if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  if (count <= exponent + 1) return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
+  if (count <= exponent + 1)
+    return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
   auto whole = static_cast<size_t>(exponent + 1);
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
 }
@@ -217,7 +218,8 @@ void append_repr(Interpreter& in, std::string& out, const Value& v, int depth) {
     }
     case Type::function: out += fmt::format("<function {}>", v.as<Function>().name); return;
     case Type::method:
-      out += fmt::format("<built-in method {} of {} object>", v.as<Method>().name, type_name(v.as<Method>().self));
+      out += fmt::format("<built-in method {} of {} object>", v.as<Method>().name,
+                         type_name(v.as<Method>().self));
       return;
     case Type::iterator: out += fmt::format("<{} object>", v.as<Iterator>().type_name); return;
     case Type::frame: return;
@@ -271,7 +273,8 @@ void append_json(Interpreter& in, std::string& out, const Value& v, const JsonOp
       order.reserve(entries.size());
       for (const auto& entry : entries) order.push_back(&entry);
       if (options.sort_keys) {
-        std::stable_sort(order.begin(), order.end(), [&](auto* a, auto* b) { return in.is_less(a->first, b->first); });
+        std::stable_sort(order.begin(), order.end(),
+                         [&](auto* a, auto* b) { return in.is_less(a->first, b->first); });
       }
       out += '{';
       bool first = true;

@@ -25,7 +25,8 @@ const std::vector<FilterEntry>& filters() {
 
 int find_filter(std::string_view name) {
   const auto& all = filters();
-  auto at = std::lower_bound(all.begin(), all.end(), name, [](const auto& e, std::string_view n) { return e.name < n; });
+  auto at = std::lower_bound(all.begin(), all.end(), name,
+                             [](const auto& e, std::string_view n) { return e.name < n; });
   return at != all.end() && at->name == name ? static_cast<int>(at - all.begin()) : -1;
 }
 

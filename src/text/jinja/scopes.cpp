@@ -1,9 +1,9 @@
 // Which names a scope hides: jinja2 decides by the text, not by what has run, where a name is looked up.
 //
-// A name that a scope assigns before it reads it (nested scopes do not count), and that no scope around it knows,
-// belongs to that scope from its start: until it is assigned it is undefined there and in the scopes within, even
-// where the caller has given a variable of that name. jinja2's idtracking.py is the model; only its outcome matters
-// here, so each scope is walked once, in the order in which jinja2 meets its names.
+// A name that a scope assigns before it reads it (nested scopes do not count), and that no scope around it
+// knows, belongs to that scope from its start: until it is assigned it is undefined there and in the scopes
+// within, even where the caller has given a variable of that name. jinja2's idtracking.py is the model; only
+// its outcome matters here, so each scope is walked once, in the order in which jinja2 meets its names.
 #include <map>
 #include <set>
 
@@ -14,7 +14,8 @@ namespace {
 
 enum class Origin : uint8_t { context, outer, hidden, parameter };
 
-/// The names of one scope. Inside of an `if` only what a branch adds; `base` is the same scope outside of the branch.
+/// The names of one scope. Inside of an `if` only what a branch adds; `base` is the same scope outside of the
+/// branch.
 struct Symbols {
   const Symbols* parent = nullptr;
   const Symbols* base = nullptr;
@@ -109,7 +110,8 @@ class Analyzer {
     // jinja2 sees the later branches together as one, each opening inside of it.
     std::vector<Symbols> branches(3, s.branch());
     visit(stmt.branches[branch].body, branches[0]);
-    for (size_t i = branch + 1; branch == 0 && i < stmt.branches.size(); ++i) visit_elif(stmt, i, branches[1]);
+    for (size_t i = branch + 1; branch == 0 && i < stmt.branches.size(); ++i)
+      visit_elif(stmt, i, branches[1]);
     visit(stmt.orelse, branches[2]);
     s.merge(branches);
   }
@@ -125,7 +127,9 @@ class Analyzer {
     for (auto [name, origin] : s.references) {
       if (origin != Origin::hidden) continue;
       auto [at, added] = undefined_.try_emplace(name);
-      if (added) at->second = out_.constants.undefined(fmt::format("'{}' is undefined", out_.names[static_cast<size_t>(name)]));
+      if (added)
+        at->second =
+            out_.constants.undefined(fmt::format("'{}' is undefined", out_.names[static_cast<size_t>(name)]));
       hidden.emplace_back(name, at->second);
     }
   }

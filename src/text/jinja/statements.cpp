@@ -7,7 +7,8 @@ namespace quintet::jinja {
 namespace {
 
 /// Puts a value in place of another for as long as it lives.
-template <class T> struct Swap {
+template <class T>
+struct Swap {
   Swap(T& p, T v) : place(p), saved(std::exchange(p, std::move(v))) {}
   ~Swap() { place = std::move(saved); }
   T& place;
@@ -29,7 +30,8 @@ std::string Interpreter::render() {
         Global{"cycler", FunctionId::cycler}}) {
     int id = template_.find_name(std::string(global.name));
     if (id < 0 || globals_[static_cast<size_t>(id)].first) continue;
-    globals_[static_cast<size_t>(id)] = {true, Value(Type::function, heap_.make<Function>(0, global.id, global.name))};
+    globals_[static_cast<size_t>(id)] = {
+        true, Value(Type::function, heap_.make<Function>(0, global.id, global.name))};
   }
   loop_name_ = template_.find_name("loop");
   caller_name_ = template_.find_name("caller");
@@ -91,7 +93,8 @@ void Interpreter::assign(const Expr& target, Value value) {
   name.name = target.name;
   Value space = eval_name(name);
   if (!space.is(Type::space)) fail("cannot assign attribute on non-namespace object");
-  if (target.text.starts_with('_')) fail("a namespace cannot have an attribute that starts with '_': '{}'", target.text);
+  if (target.text.starts_with('_'))
+    fail("a namespace cannot have an attribute that starts with '_': '{}'", target.text);
   Namespace& attributes = space.as<Namespace>();
   heap_.spend(static_cast<int64_t>(attributes.attributes.size() * (target.text.size() + 32) >> 8));
   if (Value* old = attributes.find(target.text)) {
@@ -200,7 +203,8 @@ namespace {
 
 /// The items of a loop for which its inline test holds.
 struct TestedItems : Iterator {
-  TestedItems(Value s, bool (*t)(void*, Value&), void* c) : Iterator("generator"), source(std::move(s)), test(t), context(c) {}
+  TestedItems(Value s, bool (*t)(void*, Value&), void* c)
+      : Iterator("generator"), source(std::move(s)), test(t), context(c) {}
   Value source;
   bool (*test)(void*, Value&);
   void* context;
@@ -306,7 +310,8 @@ Value Interpreter::call_macro(const Macro& macro, Arguments& args) {
     const std::string& name = template_.names[static_cast<size_t>(def.parameters[i])];
     has_caller |= name == "caller";
     Value value;
-    if (i < args.positional.size()) value = args.positional[i];
+    if (i < args.positional.size())
+      value = args.positional[i];
     else if (!take_keyword(name, value)) {
       missing.push_back(i);
       value = heap_.undefined(fmt::format("parameter '{}' was not provided", name));

@@ -11,12 +11,14 @@ namespace {
 
 using T = const Value&;
 
-template <bool (*holds)(T)> bool plain(Interpreter&, T v, Arguments& args) {
+template <bool (*holds)(T)>
+bool plain(Interpreter&, T v, Arguments& args) {
   Bound bound("test", args, {});
   return holds(v);
 }
 
-template <CompareOp op> bool comparison(Interpreter& in, T v, Arguments& args) {
+template <CompareOp op>
+bool comparison(Interpreter& in, T v, Arguments& args) {
   Bound bound("test", args, {"/other"}, 1);
   return in.compare(op, v, *bound[0]);
 }
@@ -36,8 +38,15 @@ bool is_escaped(T v) { return v.is_string() && v.string().markup; }
 
 bool is_iterable(T v) {
   switch (v.type()) {
-    case Type::undefined: case Type::string: case Type::list: case Type::tuple: case Type::dict:
-    case Type::range: case Type::view: case Type::iterator: case Type::loop: return true;
+    case Type::undefined:
+    case Type::string:
+    case Type::list:
+    case Type::tuple:
+    case Type::dict:
+    case Type::range:
+    case Type::view:
+    case Type::iterator:
+    case Type::loop: return true;
     default: return false;
   }
 }
@@ -84,7 +93,9 @@ bool sameas(Interpreter& in, T v, Arguments& args) {
   Bound bound("sameas", args, {"other"}, 1);
   const Value& other = *bound[0];
   if (v.type() != other.type()) return false;
-  return v.type() >= Type::undefined ? v.object() == other.object() : v.is(Type::real) ? false : in.equals(v, other);
+  return v.type() >= Type::undefined ? v.object() == other.object()
+         : v.is(Type::real)          ? false
+                                     : in.equals(v, other);
 }
 
 bool in_container(Interpreter& in, T v, Arguments& args) {
@@ -110,24 +121,52 @@ struct TestEntry {
 };
 
 constexpr TestEntry kTests[] = {
-    {"!=", comparison<CompareOp::ne>}, {"<", comparison<CompareOp::lt>}, {"<=", comparison<CompareOp::le>},
-    {"==", comparison<CompareOp::eq>}, {">", comparison<CompareOp::gt>}, {">=", comparison<CompareOp::ge>},
-    {"boolean", plain<is_boolean>}, {"callable", plain<is_callable>}, {"defined", plain<is_defined>},
-    {"divisibleby", divisibleby}, {"eq", comparison<CompareOp::eq>}, {"equalto", comparison<CompareOp::eq>},
-    {"escaped", plain<is_escaped>}, {"even", even}, {"false", plain<is_false>}, {"filter", is_filter},
-    {"float", plain<is_float>}, {"ge", comparison<CompareOp::ge>}, {"greaterthan", comparison<CompareOp::gt>},
-    {"gt", comparison<CompareOp::gt>}, {"in", in_container}, {"integer", plain<is_integer>},
-    {"iterable", plain<is_iterable>}, {"le", comparison<CompareOp::le>}, {"lessthan", comparison<CompareOp::lt>},
-    {"lower", lower}, {"lt", comparison<CompareOp::lt>}, {"mapping", plain<is_mapping>},
-    {"ne", comparison<CompareOp::ne>}, {"none", plain<is_none>}, {"number", plain<is_number>}, {"odd", odd},
-    {"sameas", sameas}, {"sequence", plain<is_sequence>}, {"string", plain<is_string>}, {"test", is_test},
-    {"true", plain<is_true>}, {"undefined", plain<is_undefined>}, {"upper", upper},
+    {"!=", comparison<CompareOp::ne>},
+    {"<", comparison<CompareOp::lt>},
+    {"<=", comparison<CompareOp::le>},
+    {"==", comparison<CompareOp::eq>},
+    {">", comparison<CompareOp::gt>},
+    {">=", comparison<CompareOp::ge>},
+    {"boolean", plain<is_boolean>},
+    {"callable", plain<is_callable>},
+    {"defined", plain<is_defined>},
+    {"divisibleby", divisibleby},
+    {"eq", comparison<CompareOp::eq>},
+    {"equalto", comparison<CompareOp::eq>},
+    {"escaped", plain<is_escaped>},
+    {"even", even},
+    {"false", plain<is_false>},
+    {"filter", is_filter},
+    {"float", plain<is_float>},
+    {"ge", comparison<CompareOp::ge>},
+    {"greaterthan", comparison<CompareOp::gt>},
+    {"gt", comparison<CompareOp::gt>},
+    {"in", in_container},
+    {"integer", plain<is_integer>},
+    {"iterable", plain<is_iterable>},
+    {"le", comparison<CompareOp::le>},
+    {"lessthan", comparison<CompareOp::lt>},
+    {"lower", lower},
+    {"lt", comparison<CompareOp::lt>},
+    {"mapping", plain<is_mapping>},
+    {"ne", comparison<CompareOp::ne>},
+    {"none", plain<is_none>},
+    {"number", plain<is_number>},
+    {"odd", odd},
+    {"sameas", sameas},
+    {"sequence", plain<is_sequence>},
+    {"string", plain<is_string>},
+    {"test", is_test},
+    {"true", plain<is_true>},
+    {"undefined", plain<is_undefined>},
+    {"upper", upper},
 };
 
 }  // namespace
 
 int find_test(std::string_view name) {
-  auto at = std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& e) { return e.name == name; });
+  auto at =
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& e) { return e.name == name; });
   return at != std::end(kTests) ? static_cast<int>(at - std::begin(kTests)) : -1;
 }
 

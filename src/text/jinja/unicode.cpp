@@ -13,7 +13,8 @@
 namespace quintet::jinja {
 namespace {
 
-template <size_t N> bool in_ranges(const CodePointRange (&ranges)[N], char32_t c) {
+template <size_t N>
+bool in_ranges(const CodePointRange (&ranges)[N], char32_t c) {
   auto at = std::lower_bound(std::begin(ranges), std::end(ranges), c,
                              [](const CodePointRange& r, char32_t x) { return r.last < x; });
   return at != std::end(ranges) && at->first <= c;
@@ -43,8 +44,8 @@ bool is_case_ignorable(char32_t c) {
     case UTF8PROC_CATEGORY_SK: return true;
     default: break;
   }
-  return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x387 || c == 0x2018 || c == 0x2019 || c == 0x2024 ||
-         c == 0x2027;
+  return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x387 || c == 0x2018 || c == 0x2019 ||
+         c == 0x2024 || c == 0x2027;
 }
 
 /// Whether the capital sigma at [at, end) ends a word: a cased letter before it and none behind.
@@ -74,7 +75,10 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) {
       ++i;
       continue;
     }
-    size_t length = lead >= 0xC2 && lead < 0xE0 ? 2 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
+    size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
+                    : lead >= 0xE0 && lead < 0xF0 ? 3
+                    : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                  : 0;
     if (length == 0 || text.size() - i < length) return i;
     for (size_t k = 1; k < length; ++k) {
       if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return i;
@@ -101,7 +105,8 @@ char32_t next_code_point(std::string_view text, size_t& at) {
   if (lead < 0xE0) return at += 2, (lead & 0x1F) << 6 | (byte(at - 1) & 0x3F);
   if (lead < 0xF0) return at += 3, (lead & 0x0F) << 12 | (byte(at - 2) & 0x3F) << 6 | (byte(at - 1) & 0x3F);
   at += 4;
-  return (lead & 0x07) << 18 | (byte(at - 3) & 0x3F) << 12 | (byte(at - 2) & 0x3F) << 6 | (byte(at - 1) & 0x3F);
+  return (lead & 0x07) << 18 | (byte(at - 3) & 0x3F) << 12 | (byte(at - 2) & 0x3F) << 6 |
+         (byte(at - 1) & 0x3F);
 }
 
 char32_t previous_code_point(std::string_view text, size_t& at) {
@@ -139,8 +144,8 @@ size_t byte_of_code_point(std::string_view text, int64_t index) {
 
 bool is_space(char32_t c) {
   if (c <= 0x20) return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20);
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202F || c == 0x205F || c == 0x3000;
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_printable(char32_t c) {
@@ -191,28 +196,39 @@ int decimal_value(char32_t c) {
 }
 
 void append_upper(std::string& out, char32_t c) {
-  if (c < 0x80) out += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
-  else if (const SpecialCase* special = find_special(c)) append_all(out, special->upper);
-  else append_code_point(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+  if (c < 0x80)
+    out += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+  else if (const SpecialCase* special = find_special(c))
+    append_all(out, special->upper);
+  else
+    append_code_point(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
 }
 
 void append_lower(std::string& out, char32_t c) {
-  if (c < 0x80) out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-  else if (c == 0x130) out += "i\xCC\x87";  // the one whose lower case is two code points
-  else append_code_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+  if (c < 0x80)
+    out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  else if (c == 0x130)
+    out += "i\xCC\x87";  // the one whose lower case is two code points
+  else
+    append_code_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
 }
 
 void append_title(std::string& out, char32_t c) {
-  if (c < 0x80) append_upper(out, c);
-  else if (const SpecialCase* special = find_special(c)) append_all(out, special->title);
-  else append_code_point(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
+  if (c < 0x80)
+    append_upper(out, c);
+  else if (const SpecialCase* special = find_special(c))
+    append_all(out, special->title);
+  else
+    append_code_point(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
 }
 
 void append_lower_at(std::string& out, std::string_view text, size_t& at) {
   size_t start = at;
   char32_t c = next_code_point(text, at);
-  if (c == 0x3A3) append_code_point(out, is_final_sigma(text, start, at) ? 0x3C2 : 0x3C3);
-  else append_lower(out, c);
+  if (c == 0x3A3)
+    append_code_point(out, is_final_sigma(text, start, at) ? 0x3C2 : 0x3C3);
+  else
+    append_lower(out, c);
 }
 
 std::string to_upper(std::string_view text) {
@@ -247,7 +263,8 @@ std::string casefold(std::string_view text) {
 size_t find_text(std::string_view text, std::string_view what, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (what.empty()) return from;
-  const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());  // two-way: linear
+  const void* found =
+      memmem(text.data() + from, text.size() - from, what.data(), what.size());  // two-way: linear
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }

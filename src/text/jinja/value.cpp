@@ -60,9 +60,7 @@ void Heap::out_of_steps() {
 
 void Heap::out_of_bytes() { fail("the template's values take more than {} bytes", limit_bytes_); }
 
-void Heap::text_too_long(size_t bytes) {
-  fail("a text of {} bytes; {} are allowed", bytes, kMaxTextBytes);
-}
+void Heap::text_too_long(size_t bytes) { fail("a text of {} bytes; {} are allowed", bytes, kMaxTextBytes); }
 
 Value Heap::string(std::string text, bool markup) {
   check_text(text.size());
@@ -98,8 +96,10 @@ Value Heap::dict(std::vector<std::pair<Value, Value>> entries) {
     for (auto& entry : entries) {
       auto same = std::find_if(dict->entries.begin(), dict->entries.end(),
                                [&](const auto& e) { return compare_keys(e.first, entry.first) == 0; });
-      if (same != dict->entries.end()) same->second = std::move(entry.second);
-      else dict->entries.push_back(std::move(entry));
+      if (same != dict->entries.end())
+        same->second = std::move(entry.second);
+      else
+        dict->entries.push_back(std::move(entry));
     }
     if (dict->entries.size() == 1) compare_keys(dict->entries[0].first, dict->entries[0].first);  // hashable?
     return result;
@@ -264,7 +264,8 @@ int compare_keys(const Value& a, const Value& b, int depth) {
     case 0: {
       int order = compare_numbers(a, b);
       if (order != 2) return order;
-      bool a_nan = a.is(Type::real) && std::isnan(a.as_real()), b_nan = b.is(Type::real) && std::isnan(b.as_real());
+      bool a_nan = a.is(Type::real) && std::isnan(a.as_real()),
+           b_nan = b.is(Type::real) && std::isnan(b.as_real());
       return a_nan == b_nan ? 0 : a_nan ? -1 : 1;
     }
     case 1: return a.text() < b.text() ? -1 : a.text() > b.text();
@@ -279,7 +280,8 @@ int compare_keys(const Value& a, const Value& b, int depth) {
       }
       // Also an unhashable item of a longer tuple must be found.
       const auto& longer = x.size() > y.size() ? x : y;
-      for (size_t i = std::min(x.size(), y.size()); i < longer.size(); ++i) compare_keys(longer[i], longer[i], depth + 1);
+      for (size_t i = std::min(x.size(), y.size()); i < longer.size(); ++i)
+        compare_keys(longer[i], longer[i], depth + 1);
       return x.size() < y.size() ? -1 : x.size() > y.size();
     }
     case 5: return a.object() < b.object() ? -1 : a.object() > b.object();

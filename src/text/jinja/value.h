@@ -24,17 +24,34 @@ template <class First, class... Rest>
 }
 
 // What one rendering may cost. A hostile template meets one of these long before it hurts.
-inline constexpr int64_t kMaxSteps = 10'000'000;         ///< evaluated nodes and the work of built-ins
-inline constexpr size_t kMaxTextBytes = 16u << 20;       ///< one string, and the output
-inline constexpr size_t kBaseHeapBytes = 64u << 20;      ///< live values, beside a multiple of the input's size
+inline constexpr int64_t kMaxSteps = 5'000'000;      ///< evaluated nodes and the work of built-ins
+inline constexpr size_t kMaxTextBytes = 16u << 20;   ///< one string, and the output
+inline constexpr size_t kBaseHeapBytes = 64u << 20;  ///< live values, beside a multiple of the input's size
 inline constexpr size_t kHeapBytesPerInputByte = 64;
-inline constexpr int64_t kMaxRange = 100'000;            ///< items of range(), as jinja2's sandbox has it
-inline constexpr int kMaxDataDepth = 200;                ///< nesting of lists and dicts that are printed or compared
-inline constexpr int kMaxEvalDepth = 2'000;              ///< nested evaluations, macro calls included
+inline constexpr int64_t kMaxRange = 100'000;  ///< items of range(), as jinja2's sandbox has it
+inline constexpr int kMaxDataDepth = 200;      ///< nesting of lists and dicts that are printed or compared
+inline constexpr int kMaxEvalDepth = 2'000;    ///< nested evaluations, macro calls included
 
 enum class Type : uint8_t {
-  none, boolean, integer, real,                          // held in the Value itself
-  undefined, big, string, list, tuple, dict, range, view, iterator, space, macro, function, method, loop, frame
+  none,
+  boolean,
+  integer,
+  real,  // held in the Value itself
+  undefined,
+  big,
+  string,
+  list,
+  tuple,
+  dict,
+  range,
+  view,
+  iterator,
+  space,
+  macro,
+  function,
+  method,
+  loop,
+  frame
 };
 
 class Heap;
@@ -50,9 +67,9 @@ class Object {
   Object() = default;
 };
 
-/// What the heap keeps of an object, in front of it: it outlives the object itself, so that objects that refer to
-/// each other can end in any order. Counted without atomics: a rendering stays on one thread, and the constants of
-/// a parsed template are frozen, so that threads can share them.
+/// What the heap keeps of an object, in front of it: it outlives the object itself, so that objects that
+/// refer to each other can end in any order. Counted without atomics: a rendering stays on one thread, and
+/// the constants of a parsed template are frozen, so that threads can share them.
 struct alignas(16) ObjectHeader {
   Heap* heap;
   ObjectHeader* previous;
@@ -77,9 +94,24 @@ struct Undefined;
 class Value {
  public:
   Value() = default;
-  static Value boolean(bool b) { Value v; v.type_ = Type::boolean; v.integer_ = b; return v; }
-  static Value integer(int64_t i) { Value v; v.type_ = Type::integer; v.integer_ = i; return v; }
-  static Value real(double d) { Value v; v.type_ = Type::real; v.real_ = d; return v; }
+  static Value boolean(bool b) {
+    Value v;
+    v.type_ = Type::boolean;
+    v.integer_ = b;
+    return v;
+  }
+  static Value integer(int64_t i) {
+    Value v;
+    v.type_ = Type::integer;
+    v.integer_ = i;
+    return v;
+  }
+  static Value real(double d) {
+    Value v;
+    v.type_ = Type::real;
+    v.real_ = d;
+    return v;
+  }
   Value(Type type, Object* object) : type_(type), object_(object) { retain(); }
   Value(const Value& other) : type_(other.type_), integer_(other.integer_) { retain(); }
   Value(Value&& other) noexcept : type_(other.type_), integer_(other.integer_) {
@@ -91,7 +123,9 @@ class Value {
     std::swap(integer_, other.integer_);
     return *this;
   }
-  ~Value() { if (type_ >= Type::undefined) release(); }
+  ~Value() {
+    if (type_ >= Type::undefined) release();
+  }
 
   Type type() const { return type_; }
   bool is(Type type) const { return type_ == type; }
@@ -106,10 +140,13 @@ class Value {
   int64_t as_int() const { return integer_; }  ///< integer or boolean
   double as_real() const { return real_; }
   Object* object() const { return object_; }
-  template <class T> T& as() const { return *static_cast<T*>(object_); }
+  template <class T>
+  T& as() const {
+    return *static_cast<T*>(object_);
+  }
   const String& string() const;
-  std::string_view text() const;               ///< of a string
-  const std::vector<Value>& items() const;     ///< of a list or tuple
+  std::string_view text() const;            ///< of a string
+  const std::vector<Value>& items() const;  ///< of a list or tuple
   const Dict& dict() const;
 
  private:
@@ -138,11 +175,15 @@ class Heap {
   ~Heap();
 
   /// Takes steps from the budget; the error says that the template runs too long.
-  void spend(int64_t steps) { if ((steps_left_ -= steps) < 0) out_of_steps(); }
+  void spend(int64_t steps) {
+    if ((steps_left_ -= steps) < 0) out_of_steps();
+  }
   void spend_bytes(size_t bytes) { spend(static_cast<int64_t>(bytes >> 5)); }
 
   /// Counts bytes of a buffer that is being filled; give them back with uncharge().
-  void charge(size_t bytes) { if ((used_bytes_ += bytes) > limit_bytes_) out_of_bytes(); }
+  void charge(size_t bytes) {
+    if ((used_bytes_ += bytes) > limit_bytes_) out_of_bytes();
+  }
   void uncharge(size_t bytes) { used_bytes_ -= bytes; }
   /// Counts bytes that an object took after it was made; they go when it goes.
   void grow(Object& object, size_t bytes) {
@@ -150,9 +191,12 @@ class Heap {
     ObjectHeader::of(&object).charged_bytes += bytes;
   }
   /// Refuses a text that would be longer than one may be, before it is built.
-  void check_text(size_t bytes) { if (bytes > kMaxTextBytes) text_too_long(bytes); }
+  void check_text(size_t bytes) {
+    if (bytes > kMaxTextBytes) text_too_long(bytes);
+  }
 
-  template <class T, class... Args> T* make(size_t payload_bytes, Args&&... args) {
+  template <class T, class... Args>
+  T* make(size_t payload_bytes, Args&&... args) {
     static_assert(alignof(T) <= alignof(ObjectHeader));
     const size_t bytes = sizeof(ObjectHeader) + sizeof(T);
     charge(bytes + payload_bytes);
