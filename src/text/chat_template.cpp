@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <ctime>
 #include <new>
 
 #include "text/jinja/input.h"
@@ -21,6 +22,13 @@ ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
+
+int64_t wall_clock_s() {
+  std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return static_cast<int64_t>(now) + local.tm_gmtoff;
+}
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   try {

@@ -17,8 +17,11 @@ struct TemplateInput {
   std::string extra_json;           ///< JSON object of further variables (enable_thinking, date_string) or empty
   bool add_generation_prompt = true;
   std::string bos_token, eos_token;
-  int64_t now_unix_s = 0;           ///< for strftime_now
+  int64_t now_unix_s = 0;           ///< for strftime_now: wall_clock_s() where the template shall see local time
 };
+
+/// Seconds since 1970 as the clock on the wall shows them: now, shifted by the local zone's offset.
+int64_t wall_clock_s();
 
 /// A parsed template. Immutable; safe for many threads.
 class ChatTemplate {

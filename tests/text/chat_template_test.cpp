@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -51,6 +52,26 @@ TEST(ChatTemplate, SeesItsInput) {
   input.extra_json = R"({"enable_thinking": false, "bos_token": "B", "add_generation_prompt": 1})";
   EXPECT_EQ(parsed->render(input).value(),
             "B|</s>|[{'name': 'f'}]|None|1|False|30 Nov 2025 23:59:59 334|False");
+}
+
+TEST(ChatTemplate, WallClockIsLocalTime) {
+  auto parsed = ChatTemplate::parse("{{ strftime_now('%Y-%m-%d %H') }}");
+  ASSERT_TRUE(parsed);
+  TemplateInput input;
+  input.messages_json = "[]";
+  std::string before, after;
+  auto local = [] {
+    std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    localtime_r(&now, &parts);
+    char text[32];
+    return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%d %H", &parts));
+  };
+  before = local();
+  input.now_unix_s = wall_clock_s();
+  std::string shown = parsed->render(input).value();
+  after = local();
+  EXPECT_TRUE(shown == before || shown == after) << shown;
 }
 
 TEST(ChatTemplate, KeepsOrderAndFormOfJson) {

@@ -165,6 +165,14 @@ def read_templates():
                 yield path.name, source
 
 
+def same_error(expected, answer):
+    """Whether both are errors, with the same words where the template or an undefined value speaks."""
+    if expected is None or answer is None:
+        return False
+    kind, _, message = expected.partition(": ")
+    return kind not in ("TemplateError", "UndefinedError") or answer.endswith(message)
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("program")
@@ -195,7 +203,7 @@ def main():
     for case, name, answer in zip(cases, names, ours):
         expected = reference.render(case)
         errors += "error" in expected
-        if "error" in expected and "error" in answer or expected == answer:
+        if expected == answer or same_error(expected.get("error"), answer.get("error")):
             continue
         if "not supported" in answer.get("error", "") or "no filter named" in answer.get("error", ""):
             refused[name[0]] = answer["error"]
