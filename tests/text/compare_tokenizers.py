@@ -10,6 +10,7 @@ is text), so they are kept out of the reference's model.
 import argparse
 import json
 import multiprocessing
+import os
 import pathlib
 import random
 import struct
@@ -19,7 +20,11 @@ import tempfile
 import time
 import unicodedata
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+try:
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+except ImportError:
+    print("the package tokenizers is absent; run `make venv`")
+    sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -424,6 +429,7 @@ def main():
     parser.add_argument("--strings", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # two processes are enough
     failed = absent = 0
     jobs = [(name, args.binary, args.strings, args.seed) for name in args.names]
     with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
@@ -435,7 +441,7 @@ def main():
             print(f"{name}: {strings} strings, {wrong} differ ({seconds:.1f} s)", flush=True)
             failed += wrong > 0
     print(f"{len(jobs) - failed - absent} equal, {failed} different, {absent} absent")
-    sys.exit(1 if failed or absent == len(jobs) else 0)
+    sys.exit(1 if failed else 77 if absent == len(jobs) else 0)
 
 
 if __name__ == "__main__":
