@@ -272,7 +272,8 @@ def main():
     tests = [test_models, test_chat, test_messages, test_completions, test_stop, test_seed, test_logprobs, test_bias,
              test_errors, test_parallel, test_leaving, test_end]
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(program, folder, "--context", "4096", "--sequences", "8")
+        # One thread: where other tests share the cores, threads that wait for each other would take many times as long.
+        server = Server(program, folder, "--context", "4096", "--sequences", "8", "--threads", "1")
         server.program = program
         try:
             client = openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0, timeout=120)
