@@ -19,8 +19,8 @@ Result<const Architecture*> choose_architecture(const JsonFields& fields) {
   if (!chosen) return fields.wrong("model_type", allowed_model_types());
   TRY_ASSIGN(const std::vector<std::string> classes, fields.texts("architectures"));
   if (!classes.empty() && std::find(classes.begin(), classes.end(), chosen->class_name) == classes.end()) {
-    return bad_input(fmt::format("{}: architectures names '{}'; supported for model_type '{}' is {}", fields.origin(), classes[0],
-                                 type, chosen->class_name));
+    return bad_input(fmt::format("{}: architectures names '{}'; supported for model_type '{}' is {}",
+                                 fields.origin(), classes[0], type, chosen->class_name));
   }
   return chosen;
 }
@@ -34,7 +34,8 @@ Status refuse_variants(const JsonFields& fields, const Architecture& architectur
   }
   const std::string_view wanted = architecture.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
   const std::string_view key = fields.has("hidden_activation") || architecture.activation != Activation::silu
-                                   ? "hidden_activation" : "hidden_act";
+                                   ? "hidden_activation"
+                                   : "hidden_act";
   TRY_ASSIGN(const std::string activation, fields.text_or(key, wanted));
   if (activation != wanted) return fields.wrong(key, fmt::format("\"{}\"", wanted));
   return {};
@@ -44,12 +45,16 @@ Status read_windows(const JsonFields& fields, const Architecture& architecture, 
   TRY_ASSIGN(const std::vector<std::string> types, fields.texts("layer_types"));
   for (const std::string& type : types) {
     if (type != "sliding_attention" && type != "full_attention")
-      return bad_input(fmt::format("{}: layer_types holds '{}'; allowed are full_attention, sliding_attention", fields.origin(), type));
+      return bad_input(
+          fmt::format("{}: layer_types holds '{}'; allowed are full_attention, sliding_attention",
+                      fields.origin(), type));
     draft.layer_slides.push_back(type == "sliding_attention");
   }
   TRY_ASSIGN(draft.window_pattern, fields.count_or("sliding_window_pattern", 0));
   // A null window means none; only an absent one is the architecture's own.
-  TRY_ASSIGN(draft.sliding_window, fields.count_or("sliding_window", fields.mentions("sliding_window") ? 0 : architecture.sliding_window));
+  TRY_ASSIGN(
+      draft.sliding_window,
+      fields.count_or("sliding_window", fields.mentions("sliding_window") ? 0 : architecture.sliding_window));
   if (architecture.windows_are_optional) {
     TRY_ASSIGN(const bool is_used, fields.flag_or("use_sliding_window", false));
     if (!is_used) draft.sliding_window = 0;
@@ -80,36 +85,44 @@ Status read_longrope(const JsonFields& rope, int32_t wanted_context, DraftedConf
   TRY_ASSIGN(const std::optional<double> stated, rope.number("attention_factor"));
   scaling.kind = RopeScaling::Kind::divisors;
   // "LongRoPE" (Ding et al., 2024): sqrt(1 + ln(factor) / ln(original)).
-  scaling.attention_factor = stated ? *stated : factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
+  scaling.attention_factor = stated        ? *stated
+                             : factor <= 1 ? 1.0
+                                           : std::sqrt(1 + std::log(factor) / std::log(original));
   scaling.factor = 1;
   if (!is_long && original < out.config.context) {
-    LOG_DEBUG("{}: LongRoPE's short list is used, for sequences up to {} of {} tokens", rope.origin(), original, out.config.context);
+    LOG_DEBUG("{}: LongRoPE's short list is used, for sequences up to {} of {} tokens", rope.origin(),
+              original, out.config.context);
     out.config.context = static_cast<int32_t>(original);
   }
   return {};
 }
 
-Status read_scaling(const JsonFields& fields, const JsonFields& rope, int32_t wanted_context, DraftedConfig& out) {
+Status read_scaling(const JsonFields& fields, const JsonFields& rope, int32_t wanted_context,
+                    DraftedConfig& out) {
   RopeScaling& scaling = out.draft.rope_scaling;
   TRY_ASSIGN(const std::string old_type, rope.text_or("type", "default"));
   TRY_ASSIGN(const std::string type, rope.text_or("rope_type", old_type));
   const std::string_view type_key = rope.has("rope_type") ? "rope_type" : "type";
   if (type == "default") return {};
   if (type == "dynamic") {
-    return rope.wrong(type_key, "default, linear, llama3, yarn, longrope (dynamic changes the keys of tokens that are already cached)");
+    return rope.wrong(type_key,
+                      "default, linear, llama3, yarn, longrope (dynamic changes the keys of tokens that are "
+                      "already cached)");
   }
 
   constexpr std::string_view kKnown[] = {"linear", "llama3", "yarn", "longrope", "su"};
   if (std::find(std::begin(kKnown), std::end(kKnown), type) == std::end(kKnown))
     return rope.wrong(type_key, "default, linear, llama3, yarn, longrope");
 
-  TRY_ASSIGN(const double outer_original, fields.number_or("original_max_position_embeddings", out.config.context));
+  TRY_ASSIGN(const double outer_original,
+             fields.number_or("original_max_position_embeddings", out.config.context));
   TRY_ASSIGN(scaling.original_context, rope.number_or("original_max_position_embeddings", outer_original));
   if (fields.has("original_max_position_embeddings")) scaling.original_context = outer_original;
   if (!(scaling.original_context >= 2 && scaling.original_context <= kMaxContext))
     return rope.wrong("original_max_position_embeddings", fmt::format("2 to {}", kMaxContext));
 
-  const bool is_longrope = type == "longrope" || type == "su" || (out.architecture->fused && type == "yarn");  // Phi-3's first names
+  const bool is_longrope = type == "longrope" || type == "su" ||
+                           (out.architecture->fused && type == "yarn");  // Phi-3's first names
   if (is_longrope) return read_longrope(rope, wanted_context, out);
   TRY_ASSIGN(const std::optional<double> factor, rope.number("factor"));
   if (!factor) return rope.wrong("factor", "a number");
@@ -128,7 +141,8 @@ Status read_scaling(const JsonFields& fields, const JsonFields& rope, int32_t wa
     TRY_ASSIGN(scaling.attention_factor, yarn_attention(rope, scaling.factor));
     // Qwen's files state the length before stretching as max_position_embeddings.
     const double stretched = scaling.original_context * std::max(1.0, scaling.factor);
-    if (stretched <= kMaxContext) out.config.context = std::max(out.config.context, static_cast<int32_t>(stretched));
+    if (stretched <= kMaxContext)
+      out.config.context = std::max(out.config.context, static_cast<int32_t>(stretched));
   }
   return {};
 }
@@ -139,8 +153,10 @@ Status read_rope(const JsonFields& fields, int32_t wanted_context, DraftedConfig
   TRY_ASSIGN(draft.rope_local_base, fields.number_or("rope_local_base_freq", 10000));
   TRY_ASSIGN(double partial, fields.number_or("partial_rotary_factor", 1));
 
-  // Transformers 5 has everything in rope_parameters, by layer type where they differ; 4 has the scaling alone.
-  TRY_ASSIGN(const std::optional<JsonFields> rope, fields.object(fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling"));
+  // Transformers 5 has everything in rope_parameters, by layer type where they differ; 4 has the scaling
+  // alone.
+  TRY_ASSIGN(const std::optional<JsonFields> rope,
+             fields.object(fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling"));
   if (rope) {
     TRY_ASSIGN(const std::optional<JsonFields> local, rope->object("sliding_attention"));
     if (local) {
@@ -182,7 +198,9 @@ Result<DraftedConfig> read_json_config(const ModelFiles& files, int32_t context)
   TRY_ASSIGN(config.kv_heads, fields.count_or("num_key_value_heads", config.heads));
   TRY_ASSIGN(config.vocabulary, fields.count("vocab_size"));
   TRY_ASSIGN(config.context, fields.count("max_position_embeddings"));
-  const int32_t usual_head_dim = architecture.head_dim > 0 ? architecture.head_dim : config.heads > 0 ? config.hidden / config.heads : 0;
+  const int32_t usual_head_dim = architecture.head_dim > 0 ? architecture.head_dim
+                                 : config.heads > 0        ? config.hidden / config.heads
+                                                           : 0;
   TRY_ASSIGN(config.head_dim, fields.count_or("head_dim", usual_head_dim));
   TRY_ASSIGN(const double norm_eps, fields.number_or("rms_norm_eps", architecture.norm_eps));
   config.norm_eps = static_cast<float>(norm_eps);

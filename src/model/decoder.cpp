@@ -10,7 +10,9 @@
 namespace quintet {
 namespace {
 
-int32_t qkv_width(const ModelConfig& config) { return (config.heads + 2 * config.kv_heads) * config.head_dim; }
+int32_t qkv_width(const ModelConfig& config) {
+  return (config.heads + 2 * config.kv_heads) * config.head_dim;
+}
 
 MatrixView first_rows(MatrixView view, int32_t rows) {
   QUINTET_CHECK(rows <= view.rows, "a step of {} rows in a workspace of {}", rows, view.rows);
@@ -44,7 +46,9 @@ class Workspace::Arena {
     return {take(rows * cols * static_cast<int64_t>(dtype_bytes(type))), type, rows, cols, cols};
   }
   template <class T>
-  T* array(int64_t count) { return static_cast<T*>(take(count * static_cast<int64_t>(sizeof(T)))); }
+  T* array(int64_t count) {
+    return static_cast<T*>(take(count * static_cast<int64_t>(sizeof(T))));
+  }
 
   uint64_t used_bytes() const { return used_bytes_; }
 
@@ -81,9 +85,10 @@ uint64_t Workspace::bytes_needed(const ModelConfig& config, const WorkspaceLimit
   return arena.used_bytes();
 }
 
-Result<Workspace> Workspace::make(Backend& backend, const ModelConfig& config, const WorkspaceLimits& limits) {
-  QUINTET_CHECK(limits.rows > 0 && limits.seqs > 0 && limits.logit_rows > 0 && limits.logit_rows <= limits.rows &&
-                    limits.context > 0,
+Result<Workspace> Workspace::make(Backend& backend, const ModelConfig& config,
+                                  const WorkspaceLimits& limits) {
+  QUINTET_CHECK(limits.rows > 0 && limits.seqs > 0 && limits.logit_rows > 0 &&
+                    limits.logit_rows <= limits.rows && limits.context > 0,
                 "workspace of {} rows, {} sequences, {} logit rows, {} tokens", limits.rows, limits.seqs,
                 limits.logit_rows, limits.context);
   const DType activation = backend.info().activation;
@@ -122,13 +127,15 @@ struct ForwardPass {
   AttentionSpec attention_spec(int32_t index) const {
     const LayerConfig& layer = config.layer[static_cast<size_t>(index)];
     const RopeConfig& rope = config.ropes[static_cast<size_t>(layer.rope)];
-    return {.layer = index,
-            .heads = config.heads,
-            .kv_heads = config.kv_heads,
-            .head_dim = config.head_dim,
-            .scale = config.attention_scale,
-            .sliding_window = layer.sliding_window,
-            .rope = {.style = rope.style, .dims = rope.dims, .inv_freq = rope.inv_freq.data(), .scale = rope.scale}};
+    return {
+        .layer = index,
+        .heads = config.heads,
+        .kv_heads = config.kv_heads,
+        .head_dim = config.head_dim,
+        .scale = config.attention_scale,
+        .sliding_window = layer.sliding_window,
+        .rope = {
+            .style = rope.style, .dims = rope.dims, .inv_freq = rope.inv_freq.data(), .scale = rope.scale}};
   }
 
   void layer(int32_t index) {

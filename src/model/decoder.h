@@ -20,19 +20,21 @@ struct WorkspaceLimits {
 /// The limits that Backend::reserve() wants, filled in from a model.
 StepLimits step_limits(const ModelConfig& config, const WorkspaceLimits& limits);
 
-/// The activations of a step in one buffer of the backend. Made once, after the weights; a step allocates nothing.
+/// The activations of a step in one buffer of the backend. Made once, after the weights; a step allocates
+/// nothing.
 class Workspace {
  public:
   /// Bytes that make() will ask the backend for: a counting pass over the same layout.
   static uint64_t bytes_needed(const ModelConfig& config, const WorkspaceLimits& limits, DType activation);
 
-  /// Allocates from `backend`, which must outlive the workspace, and calls its reserve(). no_room names the bytes.
+  /// Allocates from `backend`, which must outlive the workspace, and calls its reserve(). no_room names the
+  /// bytes.
   static Result<Workspace> make(Backend& backend, const ModelConfig& config, const WorkspaceLimits& limits);
 
   const WorkspaceLimits& limits() const { return limits_; }
 
-  /// The last step's results, in memory of the backend: logits [logit_rows, vocabulary] f32, sampled [logit_rows],
-  /// alternatives [logit_rows, 20]. Sampled ids of one step may feed the next (StepView::prev).
+  /// The last step's results, in memory of the backend: logits [logit_rows, vocabulary] f32, sampled
+  /// [logit_rows], alternatives [logit_rows, 20]. Sampled ids of one step may feed the next (StepView::prev).
   MatrixView logits(int32_t logit_rows) const;
   Sampled* sampled() const { return sampled_; }
   Alternative* alternatives() const { return alternatives_; }
@@ -45,20 +47,20 @@ class Workspace {
   WorkspaceLimits limits_;
   Buffer buffer_;
   // Full-size views; a step uses their first rows.
-  MatrixView residual_;    // [rows, hidden] f32
-  MatrixView qkv_;         // [rows, (heads + 2 kv_heads) head_dim] activation
-  MatrixView attention_;   // [rows, heads head_dim] activation
-  MatrixView gate_up_;     // [rows, 2 ffn] activation
-  MatrixView mlp_;         // [rows, ffn] activation
-  MatrixView scratch_;     // [rows, hidden] f32, where the model has norms after attention and MLP
-  MatrixView gathered_;    // [logit_rows, hidden] f32
-  MatrixView logits_;      // [logit_rows, vocabulary] f32
+  MatrixView residual_;   // [rows, hidden] f32
+  MatrixView qkv_;        // [rows, (heads + 2 kv_heads) head_dim] activation
+  MatrixView attention_;  // [rows, heads head_dim] activation
+  MatrixView gate_up_;    // [rows, 2 ffn] activation
+  MatrixView mlp_;        // [rows, ffn] activation
+  MatrixView scratch_;    // [rows, hidden] f32, where the model has norms after attention and MLP
+  MatrixView gathered_;   // [logit_rows, hidden] f32
+  MatrixView logits_;     // [logit_rows, vocabulary] f32
   Sampled* sampled_ = nullptr;
   Alternative* alternatives_ = nullptr;
 };
 
-/// One forward pass. `step` is a staged view (Backend::stage) within the workspace's limits, `kv` the cache that its
-/// block_refs and slots point into, with the model's geometry.
+/// One forward pass. `step` is a staged view (Backend::stage) within the workspace's limits, `kv` the cache
+/// that its block_refs and slots point into, with the model's geometry.
 struct ForwardArgs {
   const Model* model = nullptr;
   const StepView* step = nullptr;

@@ -26,7 +26,8 @@ const nlohmann::json* JsonFields::find(std::string_view key) const {
 
 Error JsonFields::wrong(std::string_view key, std::string_view allowed) const {
   const nlohmann::json* value = find(key);
-  return bad_input(fmt::format("{}: {} is {}; allowed is {}", origin_, name(key), value ? shown(*value) : "absent", allowed));
+  return bad_input(fmt::format("{}: {} is {}; allowed is {}", origin_, name(key),
+                               value ? shown(*value) : "absent", allowed));
 }
 
 Result<int32_t> JsonFields::count(std::string_view key) const {

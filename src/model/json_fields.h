@@ -1,4 +1,5 @@
-// Typed reading of a JSON object's fields, with messages that name file, field, what was found and what is allowed.
+// Typed reading of a JSON object's fields, with messages that name file, field, what was found and what is
+// allowed.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ class JsonFields {
   Result<std::optional<double>> number(std::string_view key) const;
   Result<bool> flag_or(std::string_view key, bool fallback) const;
   Result<std::string> text_or(std::string_view key, std::string_view fallback) const;
-  Result<std::vector<float>> numbers(std::string_view key) const;       ///< absent: empty
-  Result<std::vector<std::string>> texts(std::string_view key) const;   ///< absent: empty
+  Result<std::vector<float>> numbers(std::string_view key) const;      ///< absent: empty
+  Result<std::vector<std::string>> texts(std::string_view key) const;  ///< absent: empty
   /// Absent: an empty optional; not an object: an error.
   Result<std::optional<JsonFields>> object(std::string_view key) const;
 

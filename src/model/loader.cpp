@@ -12,18 +12,20 @@
 namespace quintet {
 namespace {
 
-/// The parts of a vector one after the other, as floats. They need not be of equal length, as rows of a matrix must.
+/// The parts of a vector one after the other, as floats. They need not be of equal length, as rows of a
+/// matrix must.
 Result<std::vector<float>> decode_vector(const ModelFiles& files, const PlannedWeight& planned) {
   std::vector<float> values;
   for (const HostWeight& part : planned.parts) {
     const FormatInfo& format = format_info(part.format);
     if (part.k % format.block_weights != 0) {
-      return bad_input(fmt::format("{}: tensor '{}': {} values are not a whole number of {} blocks", files.path(), part.name,
-                                   part.k, format.name));
+      return bad_input(fmt::format("{}: tensor '{}': {} values are not a whole number of {} blocks",
+                                   files.path(), part.name, part.k, format.name));
     }
     const size_t begin = values.size();
     values.resize(begin + static_cast<size_t>(part.k));
-    format.decode(part.bytes.data(), static_cast<size_t>(part.k / format.block_weights), values.data() + begin);
+    format.decode(part.bytes.data(), static_cast<size_t>(part.k / format.block_weights),
+                  values.data() + begin);
   }
   if (planned.plus_one)
     for (float& value : values) value += 1;
@@ -42,7 +44,8 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
   const Architecture* architecture = find_architecture(config.architecture);
   QUINTET_CHECK(architecture, "no architecture '{}'", config.architecture);
   ModelWeights weights;
-  TRY_ASSIGN(const std::vector<PlannedWeight> plan, plan_weights(source.files, *architecture, config, weights));
+  TRY_ASSIGN(const std::vector<PlannedWeight> plan,
+             plan_weights(source.files, *architecture, config, weights));
   uint64_t total_bytes = 0, done_bytes = 0;
   for (const PlannedWeight& planned : plan)
     for (const HostWeight& part : planned.parts) total_bytes += part.bytes.size();
@@ -68,13 +71,16 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
     for (const HostWeight& part : planned.parts) {
       done_bytes += part.bytes.size();
       drop_pages(part.bytes);
-      LOG_DEBUG("{}: {} x {} {}, {}", part.name, part.n, part.k, format_info(part.format).name, format_bytes(part.bytes.size()));
+      LOG_DEBUG("{}: {} x {} {}, {}", part.name, part.n, part.k, format_info(part.format).name,
+                format_bytes(part.bytes.size()));
     }
     if (progress) progress(done_bytes, total_bytes);
   }
   const double seconds = std::max(1e-6, static_cast<double>(now_us() - begin_us) * 1e-6);
-  LOG_INFO("{}: {} of weights in {:.2f} s, {}/s; {} in memory", source.files.path(), format_bytes(total_bytes), seconds,
-           format_bytes(static_cast<uint64_t>(static_cast<double>(total_bytes) / seconds)), format_bytes(weights.bytes));
+  LOG_INFO("{}: {} of weights in {:.2f} s, {}/s; {} in memory", source.files.path(),
+           format_bytes(total_bytes), seconds,
+           format_bytes(static_cast<uint64_t>(static_cast<double>(total_bytes) / seconds)),
+           format_bytes(weights.bytes));
   return weights;
 }
 

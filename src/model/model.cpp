@@ -9,15 +9,18 @@
 
 namespace quintet {
 
-Result<std::unique_ptr<Model>> load_model(const std::string& path, Backend& backend, const LoadOptions& options) {
+Result<std::unique_ptr<Model>> load_model(const std::string& path, Backend& backend,
+                                          const LoadOptions& options) {
   TRY_ASSIGN(ModelFiles files, ModelFiles::open(path));
   if (files.tensors().empty())
-    return bad_input(fmt::format("{}: the file holds a vocabulary and no weights; it serves tokenize and template only", path));
+    return bad_input(fmt::format(
+        "{}: the file holds a vocabulary and no weights; it serves tokenize and template only", path));
   auto model = std::make_unique<Model>();
   model->path = path;
   model->file_bytes = files.file_bytes();
   TRY_ASSIGN(model->config, read_config(files, options.context));
-  TRY(load_text_parts(files, options, *model));  // before the weights: it is quick, and its errors are likelier
+  TRY(load_text_parts(files, options,
+                      *model));  // before the weights: it is quick, and its errors are likelier
 
   const auto source = std::make_shared<WeightSource>(WeightSource{std::move(files), {}});
   TRY_ASSIGN(model->weights, load_weights(*source, model->config, backend, options.progress));

@@ -34,7 +34,8 @@ std::optional<TokenId> find_token(const TokenizerSpec& spec, const std::string& 
   return static_cast<TokenId>(it - spec.tokens.begin());
 }
 
-/// What tokenizer.json leaves to tokenizer_config.json: which tokens begin and end a text, and whether they are added.
+/// What tokenizer.json leaves to tokenizer_config.json: which tokens begin and end a text, and whether they
+/// are added.
 Status apply_tokenizer_config(const ModelFiles& files, TokenizerSpec& spec) {
   if (files.texts().tokenizer_config.empty()) return {};
   const std::string origin = files.path() + "/tokenizer_config.json";
@@ -65,8 +66,9 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const ModelFiles& files) {
     return make_tokenizer(std::move(spec));
   }
   if (files.texts().tokenizer.empty()) {
-    return bad_input(fmt::format("{}: no tokenizer.json; give one with --tokenizer (a GGUF file, a tokenizer.json, or a folder)",
-                                 files.path()));
+    return bad_input(fmt::format(
+        "{}: no tokenizer.json; give one with --tokenizer (a GGUF file, a tokenizer.json, or a folder)",
+        files.path()));
   }
   TRY_ASSIGN(TokenizerSpec spec, parse_tokenizer_json(files.texts().tokenizer, files.path()));
   TRY(apply_tokenizer_config(files, spec));
@@ -91,7 +93,8 @@ Result<std::vector<TokenId>> token_ids(const JsonFields& fields, std::string_vie
 void add_stop_ids(const std::vector<TokenId>& ids, Model& model) {
   for (TokenId id : ids) {
     if (id < 0 || (model.config.layers > 0 && id >= model.config.vocabulary)) {
-      LOG_WARN("{}: stop token {} lies outside the vocabulary of {} and is ignored", model.path, id, model.config.vocabulary);
+      LOG_WARN("{}: stop token {} lies outside the vocabulary of {} and is ignored", model.path, id,
+               model.config.vocabulary);
     } else if (std::find(model.stop_ids.begin(), model.stop_ids.end(), id) == model.stop_ids.end()) {
       model.stop_ids.push_back(id);
     }
@@ -100,7 +103,8 @@ void add_stop_ids(const std::vector<TokenId>& ids, Model& model) {
 
 /// A default that sampling could not use is refused here rather than in every request.
 template <class T>
-Status check_default(const std::string& origin, std::string_view key, std::optional<T> value, double min, double max) {
+Status check_default(const std::string& origin, std::string_view key, std::optional<T> value, double min,
+                     double max) {
   if (!value || (*value >= min && *value <= max)) return {};
   return bad_input(fmt::format("{}: {} is {}; allowed is {} to {}", origin, key, *value, min, max));
 }
@@ -118,7 +122,8 @@ Result<std::optional<float>> optional_number(const JsonFields& fields, std::stri
   return value ? std::optional(static_cast<float>(*value)) : std::nullopt;
 }
 
-/// The ids in config.json against the tokenizer's: another tokenizer than the network was trained with shows here.
+/// The ids in config.json against the tokenizer's: another tokenizer than the network was trained with shows
+/// here.
 void check_special_id(const JsonFields& fields, std::string_view key, const std::vector<TokenId>& ids,
                       std::optional<TokenId> tokenizer_id) {
   if (ids.empty() || !tokenizer_id || std::find(ids.begin(), ids.end(), *tokenizer_id) != ids.end()) return;
@@ -181,12 +186,15 @@ Status check_vocabulary(const Tokenizer& tokenizer, const std::string& origin, c
 }
 
 /// A tokenizer from elsewhere against the model's own.
-void compare_tokenizers(const Tokenizer& used, const Tokenizer& own, const std::string& origin, const Model& model) {
+void compare_tokenizers(const Tokenizer& used, const Tokenizer& own, const std::string& origin,
+                        const Model& model) {
   if (used.vocabulary() != own.vocabulary())
-    LOG_WARN("{}: {} tokens, but the model's own tokenizer has {}", origin, used.vocabulary(), own.vocabulary());
+    LOG_WARN("{}: {} tokens, but the model's own tokenizer has {}", origin, used.vocabulary(),
+             own.vocabulary());
   const auto compare = [&](std::string_view name, std::optional<TokenId> a, std::optional<TokenId> b) {
     if (a && b && *a != *b)
-      LOG_WARN("{}: {} is {} ('{}'), but {} in the model {}", origin, name, *a, used.token_text(*a), *b, model.path);
+      LOG_WARN("{}: {} is {} ('{}'), but {} in the model {}", origin, name, *a, used.token_text(*a), *b,
+               model.path);
   };
   compare("BOS", used.spec().bos, own.spec().bos);
   compare("EOS", used.spec().eos, own.spec().eos);
@@ -209,7 +217,8 @@ void check_template_tokens(const Tokenizer& tokenizer, const Model& model) {
   }
 }
 
-Status load_template(const ModelFiles& files, const ModelFiles* elsewhere, const LoadOptions& options, Model& model) {
+Status load_template(const ModelFiles& files, const ModelFiles* elsewhere, const LoadOptions& options,
+                     Model& model) {
   if (!options.chat_template_path.empty()) {
     TRY_ASSIGN(model.chat_template_source, read_text_file(options.chat_template_path, kMaxTemplateBytes));
     Result<ChatTemplate> parsed = ChatTemplate::parse(model.chat_template_source);
@@ -231,7 +240,8 @@ Status load_template(const ModelFiles& files, const ModelFiles* elsewhere, const
   if (parsed) {
     model.chat_template = std::make_shared<const ChatTemplate>(std::move(parsed).value());
   } else {  // the model can still continue raw text
-    model.chat_template_error = fmt::format("{}: its chat template: {}", files.path(), parsed.error().message);
+    model.chat_template_error =
+        fmt::format("{}: its chat template: {}", files.path(), parsed.error().message);
     LOG_WARN("{}", model.chat_template_error);
   }
   return {};
@@ -247,7 +257,8 @@ Status load_text_parts(const ModelFiles& files, const LoadOptions& options, Mode
   const ModelFiles& source = elsewhere ? *elsewhere : files;
   TRY_ASSIGN(std::unique_ptr<Tokenizer> tokenizer, read_tokenizer(source));
   TRY(check_vocabulary(*tokenizer, source.path(), model));
-  if (elsewhere && (files.gguf() ? files.gguf()->has("tokenizer.ggml.tokens") : !files.texts().tokenizer.empty())) {
+  if (elsewhere &&
+      (files.gguf() ? files.gguf()->has("tokenizer.ggml.tokens") : !files.texts().tokenizer.empty())) {
     const Result<std::unique_ptr<Tokenizer>> own = read_tokenizer(files);
     if (own) compare_tokenizers(*tokenizer, **own, source.path(), model);
   }

@@ -8,7 +8,8 @@
 namespace quintet {
 
 /// Fills the text parts of `model` from its files, or from where `options` says, and checks them against
-/// model.config (where that has layers). What cannot be right is bad_input; what merely looks wrong is a warning.
+/// model.config (where that has layers). What cannot be right is bad_input; what merely looks wrong is a
+/// warning.
 Status load_text_parts(const ModelFiles& files, const LoadOptions& options, Model& model);
 
 }  // namespace quintet

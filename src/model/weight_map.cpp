@@ -11,9 +11,24 @@ namespace {
 
 /// What a tensor is in the network; each world has a name for it.
 enum class TensorRole : uint8_t {
-  embedding, output_norm, head,
-  attn_norm, q, k, v, fused_qkv, q_norm, k_norm, attn_out, post_attn_norm,
-  mlp_norm, gate, up, fused_gate_up, mlp_out, post_mlp_norm,
+  embedding,
+  output_norm,
+  head,
+  attn_norm,
+  q,
+  k,
+  v,
+  fused_qkv,
+  q_norm,
+  k_norm,
+  attn_out,
+  post_attn_norm,
+  mlp_norm,
+  gate,
+  up,
+  fused_gate_up,
+  mlp_out,
+  post_mlp_norm,
 };
 
 struct TensorName {
@@ -22,8 +37,8 @@ struct TensorName {
   std::string_view huggingface;  ///< layers' names follow "model.layers.N."
 };
 
-// Where norms stand on both sides (Gemma 3), Hugging Face's post_attention_layernorm is the one behind attention; in all
-// others it is the one before the MLP. post_norms rows come last and win there.
+// Where norms stand on both sides (Gemma 3), Hugging Face's post_attention_layernorm is the one behind
+// attention; in all others it is the one before the MLP. post_norms rows come last and win there.
 constexpr std::array kNames = {
     TensorName{TensorRole::embedding, "token_embd", "model.embed_tokens"},
     TensorName{TensorRole::output_norm, "output_norm", "model.norm"},
@@ -50,15 +65,18 @@ constexpr std::array kPostNormNames = {
 
 class Planner {
  public:
-  Planner(const ModelFiles& files, const Architecture& architecture, const ModelConfig& config, ModelWeights& weights)
+  Planner(const ModelFiles& files, const Architecture& architecture, const ModelConfig& config,
+          ModelWeights& weights)
       : files_(files), architecture_(architecture), config_(config), weights_(weights) {}
 
   Result<std::vector<PlannedWeight>> run() {
     weights_.layer.clear();
     weights_.layer.resize(static_cast<size_t>(config_.layers));
     TRY(matrix(TensorRole::embedding, config_.vocabulary, config_.hidden,
-               config_.tied_embeddings ? WeightRole::embedding_and_head : WeightRole::embedding, weights_.embedding));
-    for (layer_ = 0; layer_ < config_.layers; ++layer_) TRY(plan_layer(weights_.layer[static_cast<size_t>(layer_)]));
+               config_.tied_embeddings ? WeightRole::embedding_and_head : WeightRole::embedding,
+               weights_.embedding));
+    for (layer_ = 0; layer_ < config_.layers; ++layer_)
+      TRY(plan_layer(weights_.layer[static_cast<size_t>(layer_)]));
     layer_ = -1;
     TRY(norm(TensorRole::output_norm, config_.hidden, weights_.output_norm));
     if (config_.tied_embeddings) {
@@ -72,7 +90,8 @@ class Planner {
 
  private:
   Status plan_layer(LayerWeights& layer) {
-    const int64_t q_rows = int64_t{config_.heads} * config_.head_dim, kv_rows = int64_t{config_.kv_heads} * config_.head_dim;
+    const int64_t q_rows = int64_t{config_.heads} * config_.head_dim,
+                  kv_rows = int64_t{config_.kv_heads} * config_.head_dim;
     TRY(norm(TensorRole::attn_norm, config_.hidden, layer.attn_norm));
     const Split qkv{.fused = TensorRole::fused_qkv,
                     .roles = {TensorRole::q, TensorRole::k, TensorRole::v},
@@ -138,7 +157,8 @@ class Planner {
     if (architecture_.fused) {
       TRY(add_part(name_of(split.fused) + ".bias", 1, split.all_rows(), planned));
     } else {
-      for (size_t i = 0; i < split.roles.size(); ++i) TRY(add_part(name_of(split.roles[i]) + ".bias", 1, split.rows[i], planned));
+      for (size_t i = 0; i < split.roles.size(); ++i)
+        TRY(add_part(name_of(split.roles[i]) + ".bias", 1, split.rows[i], planned));
     }
     plan_.push_back(std::move(planned));
     return {};
@@ -162,10 +182,11 @@ class Planner {
     TRY_ASSIGN(const ModelTensor* const tensor, files_.require(name));
     const HostWeight& weight = tensor->weight;
     if (weight.n != n || weight.k != k) {
-      return bad_input(fmt::format("{}: tensor '{}' is {} x {}; the configuration allows {} x {}", file_of(*tensor), name,
-                                   weight.n, weight.k, n, k));
+      return bad_input(fmt::format("{}: tensor '{}' is {} x {}; the configuration allows {} x {}",
+                                   file_of(*tensor), name, weight.n, weight.k, n, k));
     }
-    if (!used_.insert(name).second) return bad_input(fmt::format("{}: tensor '{}' is used twice", file_of(*tensor), name));
+    if (!used_.insert(name).second)
+      return bad_input(fmt::format("{}: tensor '{}' is used twice", file_of(*tensor), name));
     planned.parts.push_back(weight);
     return {};
   }
@@ -180,7 +201,8 @@ class Planner {
     if (config_.post_norms) look_up(kPostNormNames);
     const bool is_gguf = files_.kind() == ModelFiles::Kind::gguf;
     if (layer_ < 0) return std::string(is_gguf ? gguf : huggingface);
-    return is_gguf ? fmt::format("blk.{}.{}", layer_, gguf) : fmt::format("model.layers.{}.{}", layer_, huggingface);
+    return is_gguf ? fmt::format("blk.{}.{}", layer_, gguf)
+                   : fmt::format("model.layers.{}.{}", layer_, huggingface);
   }
 
   const std::string& file_of(const ModelTensor& tensor) const {
@@ -194,13 +216,15 @@ class Planner {
     for (const ModelTensor& tensor : files_.tensors()) {
       const std::string name(tensor.weight.name);
       // Frequencies are computed, or were read with the configuration.
-      if (used_.contains(name) || name.ends_with(".rotary_emb.inv_freq") || name.starts_with("rope_f")) continue;
+      if (used_.contains(name) || name.ends_with(".rotary_emb.inv_freq") || name.starts_with("rope_f"))
+        continue;
       if (!first) first = &tensor;
       ++count;
     }
     if (!first) return {};
-    return bad_input(fmt::format("{}: tensor '{}'{} has no place in a {} model of {} layers", file_of(*first), first->weight.name,
-                                 count > 1 ? fmt::format(" (and {} more)", count - 1) : "", architecture_.name, config_.layers));
+    return bad_input(fmt::format(
+        "{}: tensor '{}'{} has no place in a {} model of {} layers", file_of(*first), first->weight.name,
+        count > 1 ? fmt::format(" (and {} more)", count - 1) : "", architecture_.name, config_.layers));
   }
 
   const ModelFiles& files_;

@@ -15,15 +15,15 @@ namespace quintet {
 
 /// One weight to prepare: rows of tensors, in order.
 struct PlannedWeight {
-  Weight* target = nullptr;    ///< in the ModelWeights that the plan was made for
+  Weight* target = nullptr;  ///< in the ModelWeights that the plan was made for
   WeightRole role = WeightRole::linear;
   std::vector<HostWeight> parts;
-  bool plus_one = false;       ///< vectors: 1 is added to each value
+  bool plus_one = false;  ///< vectors: 1 is added to each value
 };
 
-/// Lists what to prepare, in the order in which a forward pass uses it. Sizes `weights.layer`; pointers into `weights`
-/// stay valid as long as that is not resized. Tensors that are missing, of the wrong shape, or that nothing would use
-/// are bad_input, named with file, what was found and what is allowed.
+/// Lists what to prepare, in the order in which a forward pass uses it. Sizes `weights.layer`; pointers into
+/// `weights` stay valid as long as that is not resized. Tensors that are missing, of the wrong shape, or that
+/// nothing would use are bad_input, named with file, what was found and what is allowed.
 Result<std::vector<PlannedWeight>> plan_weights(const ModelFiles& files, const Architecture& architecture,
                                                 const ModelConfig& config, ModelWeights& weights);
 

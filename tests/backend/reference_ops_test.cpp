@@ -28,7 +28,10 @@ MatrixView view_of(Floats& values, int64_t rows) {
 }
 
 Weight prepare(Backend& backend, WeightRole role, const Floats& values, int64_t n) {
-  const HostWeight part{.name = "w", .format = WeightFormat::f32, .n = n, .k = static_cast<int64_t>(values.size()) / n,
+  const HostWeight part{.name = "w",
+                        .format = WeightFormat::f32,
+                        .n = n,
+                        .k = static_cast<int64_t>(values.size()) / n,
                         .bytes = {reinterpret_cast<const uint8_t*>(values.data()), values.size() * 4}};
   auto weight = backend.prepare(role, {&part, 1});
   EXPECT_TRUE(weight.has_value());
@@ -46,23 +49,33 @@ class ReferenceOps : public ::testing::Test {
   Ops& ops_ = backend_->ops();
 };
 
-/// Sums of k products of about unit size in double, rounded to float once: half an ulp of the result. Two ulps leave room
-/// for another order of the double additions.
-void expect_near(double found, double wanted) { EXPECT_NEAR(found, wanted, 0x1p-22 * std::abs(wanted) + 1e-9); }
+/// Sums of k products of about unit size in double, rounded to float once: half an ulp of the result. Two
+/// ulps leave room for another order of the double additions.
+void expect_near(double found, double wanted) {
+  EXPECT_NEAR(found, wanted, 0x1p-22 * std::abs(wanted) + 1e-9);
+}
 
 TEST_F(ReferenceOps, LinearIsNormProductBiasAndResidual) {
   const int64_t k = 48, n = 20;
   for (int64_t rows : {1, 3, 16, 21}) {
-    Floats x = random_floats(random_, static_cast<size_t>(rows * k)), w = random_floats(random_, static_cast<size_t>(n * k));
-    Floats norm = random_floats(random_, static_cast<size_t>(k)), bias = random_floats(random_, static_cast<size_t>(n));
+    Floats x = random_floats(random_, static_cast<size_t>(rows * k)),
+           w = random_floats(random_, static_cast<size_t>(n * k));
+    Floats norm = random_floats(random_, static_cast<size_t>(k)),
+           bias = random_floats(random_, static_cast<size_t>(n));
     Floats before = random_floats(random_, static_cast<size_t>(rows * n)), out = before;
     std::vector<int32_t> perm(static_cast<size_t>(k));
     std::iota(perm.begin(), perm.end(), 0);
     std::shuffle(perm.begin(), perm.end(), random_);
-    const Weight weight = prepare(*backend_, WeightRole::linear, w, n), norm_weight = prepare(*backend_, WeightRole::vector, norm, 1),
+    const Weight weight = prepare(*backend_, WeightRole::linear, w, n),
+                 norm_weight = prepare(*backend_, WeightRole::vector, norm, 1),
                  bias_weight = prepare(*backend_, WeightRole::vector, bias, 1);
-    ops_.linear({.x = view_of(x, rows), .w = &weight, .out = view_of(out, rows), .norm = {&norm_weight, 1e-5f},
-                 .bias = &bias_weight, .add_to_out = true, .in_perm = perm.data()});
+    ops_.linear({.x = view_of(x, rows),
+                 .w = &weight,
+                 .out = view_of(out, rows),
+                 .norm = {&norm_weight, 1e-5f},
+                 .bias = &bias_weight,
+                 .add_to_out = true,
+                 .in_perm = perm.data()});
     for (int64_t r = 0; r < rows; ++r) {
       double squares = 0;
       for (int64_t c = k - 1; c >= 0; --c) squares += std::pow(static_cast<double>(x[r * k + c]), 2);
@@ -92,7 +105,8 @@ TEST_F(ReferenceOps, RowsDoNotDependOnTheirNeighbours) {
       Floats some(static_cast<size_t>(count * n));
       const MatrixView part{x.data() + first * k, DType::f32, count, k, k};
       ops_.linear({.x = part, .w = &weight, .out = view_of(some, count)});
-      EXPECT_EQ(std::memcmp(some.data(), all.data() + first * n, some.size() * 4), 0) << first << ' ' << count;
+      EXPECT_EQ(std::memcmp(some.data(), all.data() + first * n, some.size() * 4), 0)
+          << first << ' ' << count;
     }
   }
 }
@@ -119,8 +133,16 @@ TEST_F(ReferenceOps, StackedPartsOfDifferentFormats) {
   std::vector<uint16_t> halves;
   for (float value : low) halves.push_back(f32_to_f16(value));
   const HostWeight parts[] = {
-      {.name = "a", .format = WeightFormat::f32, .n = 2, .k = k, .bytes = {reinterpret_cast<const uint8_t*>(top.data()), top.size() * 4}},
-      {.name = "b", .format = WeightFormat::f16, .n = 3, .k = k, .bytes = {reinterpret_cast<const uint8_t*>(halves.data()), halves.size() * 2}}};
+      {.name = "a",
+       .format = WeightFormat::f32,
+       .n = 2,
+       .k = k,
+       .bytes = {reinterpret_cast<const uint8_t*>(top.data()), top.size() * 4}},
+      {.name = "b",
+       .format = WeightFormat::f16,
+       .n = 3,
+       .k = k,
+       .bytes = {reinterpret_cast<const uint8_t*>(halves.data()), halves.size() * 2}}};
   const auto weight = backend_->prepare(WeightRole::qkv, parts);
   ASSERT_TRUE(weight.has_value());
   EXPECT_EQ(weight->n, 5);
@@ -137,7 +159,10 @@ TEST_F(ReferenceOps, StackedPartsOfDifferentFormats) {
 TEST_F(ReferenceOps, ValuesThatCannotBeAreNamed) {
   Floats values(64, 1.0f);
   values[40] = std::nanf("");
-  const HostWeight part{.name = "blk.3.attn_q.weight", .format = WeightFormat::f32, .n = 2, .k = 32,
+  const HostWeight part{.name = "blk.3.attn_q.weight",
+                        .format = WeightFormat::f32,
+                        .n = 2,
+                        .k = 32,
                         .bytes = {reinterpret_cast<const uint8_t*>(values.data()), values.size() * 4}};
   const auto weight = backend_->prepare(WeightRole::linear, {&part, 1});
   ASSERT_FALSE(weight.has_value());
@@ -179,7 +204,8 @@ TEST_F(ReferenceOps, Gates) {
         const double g = gate_up[r * 10 + c], up = gate_up[r * 10 + 5 + c];
         const double z = std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
         // tanh as 1 - 2 / (e^2z + 1)
-        const double active = activation == Activation::silu ? g * (1 - 1 / (1 + std::exp(g))) : g * (1 - 1 / (std::exp(2 * z) + 1));
+        const double active = activation == Activation::silu ? g * (1 - 1 / (1 + std::exp(g)))
+                                                             : g * (1 - 1 / (std::exp(2 * z) + 1));
         expect_near(out[r * 5 + c], active * up);
       }
     }
@@ -193,12 +219,20 @@ struct OneSequence {
     for (int32_t r = 0; r < rows; ++r) {
       pos.push_back(first + r);
       seq.push_back(0);
-      slot.push_back(int64_t{blocks[static_cast<size_t>((first + r) / page.tokens)].page} * page.tokens + (first + r) % page.tokens);
+      slot.push_back(int64_t{blocks[static_cast<size_t>((first + r) / page.tokens)].page} * page.tokens +
+                     (first + r) % page.tokens);
     }
     row_begin = {0, rows};
     context = {first + rows};
-    view = {.rows = rows, .seqs = 1, .max_blocks = 4, .pos = pos.data(), .seq = seq.data(), .kv_slot = slot.data(),
-            .row_begin = row_begin.data(), .context = context.data(), .block_refs = blocks.data()};
+    view = {.rows = rows,
+            .seqs = 1,
+            .max_blocks = 4,
+            .pos = pos.data(),
+            .seq = seq.data(),
+            .kv_slot = slot.data(),
+            .row_begin = row_begin.data(),
+            .context = context.data(),
+            .block_refs = blocks.data()};
   }
   std::vector<BlockRef> blocks;
   std::vector<int32_t> pos, seq, row_begin, context;
@@ -215,30 +249,46 @@ TEST_F(ReferenceOps, AttentionEqualsADenseOne) {
       std::vector<uint8_t> memory(static_cast<size_t>(5 * page.bytes));
       const KvView kv{.base = memory.data(), .pages = 5, .layers = layers, .page = page};
       const Floats inv_freq = {1.0f, 0.3f, 0.01f};  // six of eight dimensions turn
-      const AttentionSpec spec{.layer = layer, .heads = heads, .kv_heads = kv_heads, .head_dim = dim, .scale = 0.4f,
-                               .sliding_window = window, .rope = {.style = style, .dims = 6, .inv_freq = inv_freq.data(), .scale = 1.1f}};
+      const AttentionSpec spec{
+          .layer = layer,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = dim,
+          .scale = 0.4f,
+          .sliding_window = window,
+          .rope = {.style = style, .dims = 6, .inv_freq = inv_freq.data(), .scale = 1.1f}};
       const Floats norm_q = random_floats(random_, dim), norm_k = random_floats(random_, dim);
-      const Weight q_norm = prepare(*backend_, WeightRole::vector, norm_q, 1), k_norm = prepare(*backend_, WeightRole::vector, norm_k, 1);
+      const Weight q_norm = prepare(*backend_, WeightRole::vector, norm_q, 1),
+                   k_norm = prepare(*backend_, WeightRole::vector, norm_k, 1);
       const Floats raw = random_floats(random_, static_cast<size_t>(tokens * width));
       Floats out(static_cast<size_t>(tokens * heads * dim));
       // Two steps: what the second sees of the first comes from the cache.
       for (const auto& [first, rows] : {std::pair{0, 11}, std::pair{11, 8}}) {
         const OneSequence step(first, rows, page);
         Floats qkv(raw.begin() + first * width, raw.begin() + (first + rows) * width);
-        ops_.rope_store_attend(step.view, {.qkv = view_of(qkv, rows), .attention = spec, .q_norm = {&q_norm, 1e-6f}, .k_norm = {&k_norm, 1e-6f},
-                                           .kv = kv, .out = {out.data() + first * heads * dim, DType::f32, rows, heads * dim, heads * dim}});
+        ops_.rope_store_attend(step.view, {.qkv = view_of(qkv, rows),
+                                           .attention = spec,
+                                           .q_norm = {&q_norm, 1e-6f},
+                                           .k_norm = {&k_norm, 1e-6f},
+                                           .kv = kv,
+                                           .out = {out.data() + first * heads * dim, DType::f32, rows,
+                                                   heads * dim, heads * dim}});
       }
 
       // The same with complex rotations, all keys at once.
       const auto turned = [&](int32_t t, int32_t head, const Floats& norm) {
         std::vector<double> h(dim);
         double squares = 0;
-        for (int32_t d = 0; d < dim; ++d) squares += std::pow(static_cast<double>(raw[t * width + head * dim + d]), 2);
-        for (int32_t d = 0; d < dim; ++d) h[d] = raw[t * width + head * dim + d] / std::sqrt(squares / dim + 1e-6) * norm[d];
+        for (int32_t d = 0; d < dim; ++d)
+          squares += std::pow(static_cast<double>(raw[t * width + head * dim + d]), 2);
+        for (int32_t d = 0; d < dim; ++d)
+          h[d] = raw[t * width + head * dim + d] / std::sqrt(squares / dim + 1e-6) * norm[d];
         for (int32_t i = 0; i < 3; ++i) {
-          const int32_t a = style == RopeStyle::halves ? i : 2 * i, b = style == RopeStyle::halves ? i + 3 : 2 * i + 1;
+          const int32_t a = style == RopeStyle::halves ? i : 2 * i,
+                        b = style == RopeStyle::halves ? i + 3 : 2 * i + 1;
           const double angle = static_cast<double>(static_cast<float>(t) * inv_freq[i]);
-          const double length = std::hypot(h[a], h[b]) * static_cast<double>(1.1f), phase = std::atan2(h[b], h[a]) + angle;
+          const double length = std::hypot(h[a], h[b]) * static_cast<double>(1.1f),
+                       phase = std::atan2(h[b], h[a]) + angle;
           h[a] = length * std::cos(phase);
           h[b] = length * std::sin(phase);
         }
@@ -252,13 +302,16 @@ TEST_F(ReferenceOps, AttentionEqualsADenseOne) {
           for (int32_t p = 0; p <= t; ++p) {
             if (window > 0 && t - p >= window) continue;
             const auto key = turned(p, heads + head / 2, norm_k);
-            const double weight = std::exp(static_cast<double>(0.4f) * std::inner_product(q.begin(), q.end(), key.begin(), 0.0));
+            const double weight = std::exp(static_cast<double>(0.4f) *
+                                           std::inner_product(q.begin(), q.end(), key.begin(), 0.0));
             total += weight;
-            for (int32_t d = 0; d < dim; ++d) mixed[d] += weight * raw[p * width + (heads + kv_heads + head / 2) * dim + d];
+            for (int32_t d = 0; d < dim; ++d)
+              mixed[d] += weight * raw[p * width + (heads + kv_heads + head / 2) * dim + d];
           }
           // q and k are rounded to float: 2^-24 of scores up to about 10.
           for (int32_t d = 0; d < dim; ++d)
-            EXPECT_NEAR(out[(t * heads + head) * dim + d], mixed[d] / total, 1e-5) << "window " << window << ", token " << t;
+            EXPECT_NEAR(out[(t * heads + head) * dim + d], mixed[d] / total, 1e-5)
+                << "window " << window << ", token " << t;
         }
       }
     }
@@ -273,8 +326,10 @@ TEST_F(ReferenceOps, PaddingIsNeverStored) {
   OneSequence step(0, 3, page);
   step.slot.assign(3, -1);
   Floats qkv = random_floats(random_, 3 * 3 * dim), out(3 * dim);
-  ops_.rope_store_attend(step.view, {.qkv = view_of(qkv, 3), .attention = {.heads = 1, .kv_heads = 1, .head_dim = dim, .scale = 1},
-                                     .kv = {.base = memory.data(), .pages = 5, .layers = 1, .page = page}, .out = view_of(out, 3)});
+  ops_.rope_store_attend(step.view, {.qkv = view_of(qkv, 3),
+                                     .attention = {.heads = 1, .kv_heads = 1, .head_dim = dim, .scale = 1},
+                                     .kv = {.base = memory.data(), .pages = 5, .layers = 1, .page = page},
+                                     .out = view_of(out, 3)});
   EXPECT_EQ(memory, untouched);
 }
 
@@ -284,7 +339,8 @@ TEST_F(ReferenceOps, HalfPrecisionActivations) {
   std::vector<uint16_t> halves, out(n);
   for (float value : x) halves.push_back(f32_to_bf16(value));
   const Weight weight = prepare(*backend_, WeightRole::linear, w, n);
-  ops_.linear({.x = {halves.data(), DType::bf16, 1, k, k}, .w = &weight, .out = {out.data(), DType::f16, 1, n, n}});
+  ops_.linear(
+      {.x = {halves.data(), DType::bf16, 1, k, k}, .w = &weight, .out = {out.data(), DType::f16, 1, n, n}});
   for (int64_t o = 0; o < n; ++o) {
     double sum = 0;
     for (int64_t c = 0; c < k; ++c) sum += static_cast<double>(bf16_to_f32(halves[c])) * w[o * k + c];

@@ -35,7 +35,8 @@ class Fixture {
   std::vector<T> values(std::string_view name) const {
     const SafeTensor* tensor = file_->find(name);
     QUINTET_CHECK(tensor, "{}: no tensor '{}'", file_->path(), name);
-    QUINTET_CHECK(tensor->dtype == (std::is_same_v<T, float> ? "F32" : "I32"), "{}: '{}' is {}", file_->path(), name, tensor->dtype);
+    QUINTET_CHECK(tensor->dtype == (std::is_same_v<T, float> ? "F32" : "I32"), "{}: '{}' is {}",
+                  file_->path(), name, tensor->dtype);
     std::vector<T> out(tensor->bytes.size() / sizeof(T));
     std::memcpy(out.data(), tensor->bytes.data(), tensor->bytes.size());
     return out;
@@ -61,13 +62,14 @@ inline std::unique_ptr<Model> load_network(const std::string& path, Backend& bac
   return model;
 }
 
-/// How far a backend's logits may lie from the fixture's. `noise` is how far the network in FP32 is from itself in FP64:
-/// what its conditioning makes of roundings of 2^-24, and of their adding up over a product.
+/// How far a backend's logits may lie from the fixture's. `noise` is how far the network in FP32 is from
+/// itself in FP64: what its conditioning makes of roundings of 2^-24, and of their adding up over a product.
 ///
-/// FP32 activations and cache: the same in another order. Four times, since it is the largest of many differences.
-/// An FP16 cache: roundings 2^13 times as coarse, but one for each number where FP32 has sqrt(k) >= 5 of them, in each
-/// of a layer's seven products. Measured, it comes to 60 (SmolLM2) to 560 (a tiny model) times the noise; 2^13 / 8 are
-/// allowed. 16-bit activations are 32 times finer than that and vanish beside it.
+/// FP32 activations and cache: the same in another order. Four times, since it is the largest of many
+/// differences. An FP16 cache: roundings 2^13 times as coarse, but one for each number where FP32 has sqrt(k)
+/// >= 5 of them, in each of a layer's seven products. Measured, it comes to 60 (SmolLM2) to 560 (a tiny
+/// model) times the noise; 2^13 / 8 are allowed. 16-bit activations are 32 times finer than that and vanish
+/// beside it.
 inline double tolerance(double noise, const BackendInfo& info) {
   QUINTET_CHECK(info.activation == DType::f32, "activations of type {}", dtype_name(info.activation));
   if (info.kv == DType::f32) return 4 * noise;

@@ -1,5 +1,5 @@
-// SmolLM2, Gemma 3 and Qwen2.5 as their GGUF files have them, against Transformers in FP32: logits of a long text (past
-// Gemma's window) and greedy continuations.
+// SmolLM2, Gemma 3 and Qwen2.5 as their GGUF files have them, against Transformers in FP32: logits of a long
+// text (past Gemma's window) and greedy continuations.
 #include <fmt/format.h>
 
 #include "backend/cpu/cpu.h"
@@ -25,10 +25,13 @@ const std::vector<RealCase> kCases = {
 class RealTest : public ::testing::TestWithParam<RealCase> {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(path())) GTEST_SKIP() << path() << " is absent: run `" << GetParam().fetch << "`";
+    if (!std::filesystem::exists(path()))
+      GTEST_SKIP() << path() << " is absent: run `" << GetParam().fetch << "`";
   }
   static std::string path() { return kModels + "/" + GetParam().file; }
-  static Fixture fixture(const std::string& kind) { return Fixture(kData + "/real/" + GetParam().name + "." + kind + ".safetensors"); }
+  static Fixture fixture(const std::string& kind) {
+    return Fixture(kData + "/real/" + GetParam().name + "." + kind + ".safetensors");
+  }
 };
 
 /// What a comparison with the kept logits found.
@@ -82,7 +85,8 @@ TEST_P(RealTest, ReferenceLogits) {
   SingleSequence sequence(*backend, *model, GetParam().reference_tokens, rows[0] + 1);
   std::vector<float> logits;
   for (size_t i = 0; rows[i] < GetParam().reference_tokens; ++i) {  // a step ends at each row that was kept
-    const auto step = std::span(ids).subspan(static_cast<size_t>(sequence.length()), static_cast<size_t>(rows[i] + 1 - sequence.length()));
+    const auto step = std::span(ids).subspan(static_cast<size_t>(sequence.length()),
+                                             static_cast<size_t>(rows[i] + 1 - sequence.length()));
     const std::vector<float> row = sequence.feed(step, 1);
     logits.insert(logits.end(), row.begin(), row.end());
   }
@@ -97,7 +101,8 @@ TEST_P(RealTest, CpuLogits) {
   const auto backend = make_cpu_backend({.threads = 2});
   const auto model = load_network(path(), *backend);
   const double tolerated = tolerance(wanted.values<float>("noise")[0], backend->info());
-  const auto ids = wanted.values<int32_t>("ids"), rows = wanted.values<int32_t>("rows"), best = wanted.values<int32_t>("best");
+  const auto ids = wanted.values<int32_t>("ids"), rows = wanted.values<int32_t>("rows"),
+             best = wanted.values<int32_t>("best");
   const auto gaps = wanted.values<float>("gaps");
   const auto vocabulary = static_cast<size_t>(model->config.vocabulary);
   constexpr int32_t kChunk = 80;
@@ -108,8 +113,11 @@ TEST_P(RealTest, CpuLogits) {
     const std::vector<float> logits = sequence.feed(std::span(ids).subspan(begin, kChunk), kChunk);
     for (size_t r = 0; r < kChunk; ++r) {
       const std::span row = std::span(logits).subspan(r * vocabulary, vocabulary);
-      if (std::find(rows.begin(), rows.end(), static_cast<int32_t>(begin + r)) != rows.end()) kept.insert(kept.end(), row.begin(), row.end());
-      if (std::max_element(row.begin(), row.end()) - row.begin() != best[begin + r] && gaps[begin + r] > 2 * tolerated) ++other_best;
+      if (std::find(rows.begin(), rows.end(), static_cast<int32_t>(begin + r)) != rows.end())
+        kept.insert(kept.end(), row.begin(), row.end());
+      if (std::max_element(row.begin(), row.end()) - row.begin() != best[begin + r] &&
+          gaps[begin + r] > 2 * tolerated)
+        ++other_best;
     }
   }
   const Distance distance = compare(wanted, kept, vocabulary);
@@ -120,8 +128,8 @@ TEST_P(RealTest, CpuLogits) {
   EXPECT_EQ(other_best, 0);
 }
 
-/// Greedy continuations token by token. Where two logits are nearer than both sides' errors the runner-up is as right;
-/// the fixture's token is fed then, so that every step of every prompt is compared.
+/// Greedy continuations token by token. Where two logits are nearer than both sides' errors the runner-up is
+/// as right; the fixture's token is fed then, so that every step of every prompt is compared.
 TEST_P(RealTest, CpuContinuesGreedily) {
   const Fixture wanted = fixture("greedy");
   const auto backend = make_cpu_backend({.threads = 2});
@@ -137,14 +145,16 @@ TEST_P(RealTest, CpuContinuesGreedily) {
   int32_t ties = 0;
   for (size_t p = 0; p < lengths.size(); ++p) {
     SingleSequence sequence(*backend, *model, lengths[p] + static_cast<int32_t>(steps), lengths[p]);
-    std::vector<float> logits = sequence.feed(std::span(prompts).subspan(prompt_begin, static_cast<size_t>(lengths[p])), 1);
+    std::vector<float> logits =
+        sequence.feed(std::span(prompts).subspan(prompt_begin, static_cast<size_t>(lengths[p])), 1);
     prompt_begin += static_cast<size_t>(lengths[p]);
     for (size_t s = 0; s < steps; ++s) {
       const size_t at = p * steps + s;
       const auto best = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
       if (best != tokens[at]) {
         ++ties;
-        EXPECT_LE(gaps[at], tie) << "prompt " << p << ", step " << s << ": " << best << " instead of " << tokens[at];
+        EXPECT_LE(gaps[at], tie) << "prompt " << p << ", step " << s << ": " << best << " instead of "
+                                 << tokens[at];
         EXPECT_EQ(best, seconds[at]) << "prompt " << p << ", step " << s;
       }
       if (s + 1 < steps) logits = sequence.feed(std::span(tokens).subspan(at, 1), 1);
@@ -154,7 +164,8 @@ TEST_P(RealTest, CpuContinuesGreedily) {
   EXPECT_LE(ties, 3);  // of 1280
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RealTest, ::testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, RealTest, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace quintet::testing

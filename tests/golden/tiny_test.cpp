@@ -1,5 +1,5 @@
-// Tiny random models of every architecture against Transformers, from folders and from GGUF files, past the length before
-// stretching and past the sliding window.
+// Tiny random models of every architecture against Transformers, from folders and from GGUF files, past the
+// length before stretching and past the sliding window.
 #include <fmt/format.h>
 
 #include "backend/cpu/cpu.h"
@@ -47,7 +47,8 @@ double distance(const Fixture& fixture, const std::vector<float>& logits, int32_
   for (size_t i = 0; i < rows.size(); ++i) {
     for (int32_t v = 0; v < vocabulary; ++v) {
       const double found = logits[static_cast<size_t>(rows[i] * vocabulary + v)];
-      const double difference = std::abs(found - wanted[i * static_cast<size_t>(vocabulary) + static_cast<size_t>(v)]);
+      const double difference =
+          std::abs(found - wanted[i * static_cast<size_t>(vocabulary) + static_cast<size_t>(v)]);
       largest = std::isnan(difference) ? HUGE_VAL : std::max(largest, difference);
     }
   }
@@ -76,7 +77,8 @@ TEST_P(TinyTest, ReferenceEqualsTransformers) {
 
 TEST_P(TinyTest, FolderAndGgufAreTheSameNetwork) {
   const TinyCase& tiny = GetParam();
-  const Result<ModelFiles> folder = ModelFiles::open(path_of(tiny, "folder")), gguf = ModelFiles::open(path_of(tiny, "gguf"));
+  const Result<ModelFiles> folder = ModelFiles::open(path_of(tiny, "folder")),
+                           gguf = ModelFiles::open(path_of(tiny, "gguf"));
   ASSERT_TRUE(folder.has_value()) << folder.error().message;
   ASSERT_TRUE(gguf.has_value()) << gguf.error().message;
   const Result<ModelConfig> a = read_config(*folder, tiny.context), b = read_config(*gguf, tiny.context);
@@ -133,7 +135,8 @@ TEST_P(TinyTest, CpuEqualsTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TinyTest, ::testing::ValuesIn(kCases), [](const auto& info) {
   std::string name = info.param.logits;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 
@@ -145,14 +148,24 @@ struct Mistake {
 };
 
 const std::vector<Mistake> kMistakes = {
-    {"no_stretching", "llama-linear", [](ModelConfig& c) { for (float& f : c.ropes[0].inv_freq) f *= 4; }},
+    {"no_stretching", "llama-linear",
+     [](ModelConfig& c) {
+       for (float& f : c.ropes[0].inv_freq) f *= 4;
+     }},
     {"one_frequency", "llama3", [](ModelConfig& c) { c.ropes[0].inv_freq[12] *= 1.1f; }},
     {"no_attention_factor", "llama-yarn", [](ModelConfig& c) { c.ropes[0].scale = 1; }},
     {"wrong_pairs", "llama-plain", [](ModelConfig& c) { c.ropes[0].style = RopeStyle::pairs; }},
-    {"window_one_longer", "mistral", [](ModelConfig& c) { for (auto& l : c.layer) ++l.sliding_window; }},
+    {"window_one_longer", "mistral",
+     [](ModelConfig& c) {
+       for (auto& l : c.layer) ++l.sliding_window;
+     }},
     {"window_on_first_layer", "qwen2-yarn-window", [](ModelConfig& c) { c.layer[0].sliding_window = 24; }},
-    {"whole_head_turned", "phi3", [](ModelConfig& c) { c.ropes[0] = make_rope(RopeStyle::halves, 64, 10000, {}); }},
-    {"global_rope_everywhere", "gemma3", [](ModelConfig& c) { for (auto& l : c.layer) l.rope = 0; }},
+    {"whole_head_turned", "phi3",
+     [](ModelConfig& c) { c.ropes[0] = make_rope(RopeStyle::halves, 64, 10000, {}); }},
+    {"global_rope_everywhere", "gemma3",
+     [](ModelConfig& c) {
+       for (auto& l : c.layer) l.rope = 0;
+     }},
     {"wrong_scale", "gemma3", [](ModelConfig& c) { c.attention_scale = 0.125f; }},
     {"silu", "gemma3", [](ModelConfig& c) { c.activation = Activation::silu; }},
 };
@@ -166,11 +179,14 @@ TEST_P(MistakeTest, IsSeen) {
     const auto backend = make(name);
     const auto model = load_network(kData + "/tiny/" + mistake.model, *backend);
     mistake.make(model->config);
-    EXPECT_GE(distance_of(fixture, *backend, *model, 50), 2 * tolerance(fixture.values<float>("noise")[0], backend->info())) << name;
+    EXPECT_GE(distance_of(fixture, *backend, *model, 50),
+              2 * tolerance(fixture.values<float>("noise")[0], backend->info()))
+        << name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Mistakes, MistakeTest, ::testing::ValuesIn(kMistakes), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Mistakes, MistakeTest, ::testing::ValuesIn(kMistakes),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace quintet::testing

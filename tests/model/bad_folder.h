@@ -26,7 +26,8 @@ class FolderCopy {
  public:
   explicit FolderCopy(const std::string& model) {
     static int number = 0;
-    path_ = std::filesystem::temp_directory_path() / ("quintet_model_" + std::to_string(getpid()) + "_" + std::to_string(number++));
+    path_ = std::filesystem::temp_directory_path() /
+            ("quintet_model_" + std::to_string(getpid()) + "_" + std::to_string(number++));
     std::filesystem::copy(kTiny + model, path_);
   }
   ~FolderCopy() {
@@ -44,7 +45,9 @@ class FolderCopy {
     json.merge_patch(nlohmann::json::parse(patch));
     write(name, json.dump());
   }
-  void write(const std::string& name, const std::string& text) { std::ofstream(file(name), std::ios::binary) << text; }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(file(name), std::ios::binary) << text;
+  }
 
  private:
   std::filesystem::path path_;

@@ -26,9 +26,13 @@ struct Wrong {
 
 TEST(ConfigJson, RefusalsNameFieldFoundAndAllowed) {
   const std::vector<Wrong> cases = {
-      {"llama-plain", R"({"model_type": "gpt_neox"})", {"model_type", "gpt_neox", "llama, mistral, qwen2, qwen3, phi3, gemma3_text"}},
+      {"llama-plain",
+       R"({"model_type": "gpt_neox"})",
+       {"model_type", "gpt_neox", "llama, mistral, qwen2, qwen3, phi3, gemma3_text"}},
       {"llama-plain", R"({"model_type": 7})", {"model_type", "7", "string"}},
-      {"llama-plain", R"({"architectures": ["LlamaForSequenceClassification"]})", {"architectures", "SequenceClassification", "LlamaForCausalLM"}},
+      {"llama-plain",
+       R"({"architectures": ["LlamaForSequenceClassification"]})",
+       {"architectures", "SequenceClassification", "LlamaForCausalLM"}},
       {"llama-plain", R"({"num_hidden_layers": 0})", {"layers", "0", "1 to"}},
       {"llama-plain", R"({"num_hidden_layers": -1})", {"num_hidden_layers", "-1"}},
       {"llama-plain", R"({"num_hidden_layers": 2.5})", {"num_hidden_layers", "2.5", "whole number"}},
@@ -38,7 +42,9 @@ TEST(ConfigJson, RefusalsNameFieldFoundAndAllowed) {
       {"llama-plain", R"({"hidden_size": 2000000000})", {"hidden size", "2000000000"}},
       {"llama-plain", R"({"num_attention_heads": 0})", {"heads", "0"}},
       {"llama-plain", R"({"num_key_value_heads": 3})", {"key-value heads", "3"}},
-      {"mistral", R"({"num_attention_heads": 3, "num_key_value_heads": 2})", {"3 attention heads", "2 key-value heads"}},
+      {"mistral",
+       R"({"num_attention_heads": 3, "num_key_value_heads": 2})",
+       {"3 attention heads", "2 key-value heads"}},
       {"llama-plain", R"({"head_dim": 12})", {"head size", "12", "multiple of 8"}},
       {"llama-plain", R"({"head_dim": 512})", {"head size", "512", "256"}},
       {"llama-plain", R"({"vocab_size": 0})", {"vocabulary", "0"}},
@@ -48,18 +54,26 @@ TEST(ConfigJson, RefusalsNameFieldFoundAndAllowed) {
       {"llama-plain", R"({"hidden_act": "relu"})", {"hidden_act", "relu", "silu"}},
       {"llama-plain", R"({"mlp_bias": true})", {"mlp_bias", "true", "false"}},
       {"llama-plain", R"({"tie_word_embeddings": "yes"})", {"tie_word_embeddings", "yes", "true or false"}},
-      {"llama-plain", R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2}})", {"rope_type", "dynamic", "cached"}},
-      {"llama-plain", R"({"rope_parameters": {"rope_type": "mrope"}})", {"rope_type", "mrope", "llama3, yarn"}},
+      {"llama-plain",
+       R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2}})",
+       {"rope_type", "dynamic", "cached"}},
+      {"llama-plain",
+       R"({"rope_parameters": {"rope_type": "mrope"}})",
+       {"rope_type", "mrope", "llama3, yarn"}},
       {"llama-plain", R"({"rope_parameters": [1]})", {"rope_parameters", "list", "object"}},
       {"llama-plain", R"({"rope_parameters": {"rope_theta": 0}})", {"rope base", "0"}},
       {"llama-linear", R"({"rope_parameters": {"factor": null}})", {"rope_parameters.factor", "absent"}},
       {"llama-linear", R"({"rope_parameters": {"factor": 0}})", {"factor", "0", "0.01"}},
       {"llama3", R"({"rope_parameters": {"high_freq_factor": 0.5}})", {"high frequency factor", "0.5"}},
       {"llama-yarn", R"({"rope_parameters": {"beta_fast": 0.5}})", {"beta_fast", "0.5"}},
-      {"llama-yarn", R"({"rope_parameters": {"original_max_position_embeddings": 0}})", {"original_max_position_embeddings", "0"}},
+      {"llama-yarn",
+       R"({"rope_parameters": {"original_max_position_embeddings": 0}})",
+       {"original_max_position_embeddings", "0"}},
       {"phi3", R"({"rope_parameters": {"partial_rotary_factor": 1.5}})", {"partial_rotary_factor", "1.5"}},
       {"phi3", R"({"rope_parameters": {"partial_rotary_factor": 0.01}})", {"rotated dimensions", "0"}},
-      {"phi3-longrope", R"({"rope_parameters": {"short_factor": [1, 2]}})", {"short_factor", "list of 2", "24"}},
+      {"phi3-longrope",
+       R"({"rope_parameters": {"short_factor": [1, 2]}})",
+       {"short_factor", "list of 2", "24"}},
       {"phi3-longrope", R"({"rope_parameters": {"short_factor": ["a"]}})", {"short_factor", "numbers"}},
       {"mistral", R"({"sliding_window": -3})", {"sliding_window", "-3"}},
       {"qwen2-yarn-window", R"({"layer_types": ["full_attention"]})", {"1 layer types", "3 layers"}},
@@ -76,7 +90,8 @@ TEST(ConfigJson, RefusalsNameFieldFoundAndAllowed) {
     EXPECT_EQ(config.error().kind, ErrorKind::bad_input);
     EXPECT_NE(config.error().message.find("config.json"), std::string::npos) << config.error().message;
     for (const std::string& part : wrong.says)
-      EXPECT_NE(config.error().message.find(part), std::string::npos) << "'" << part << "' in: " << config.error().message;
+      EXPECT_NE(config.error().message.find(part), std::string::npos)
+          << "'" << part << "' in: " << config.error().message;
   }
 }
 
@@ -101,31 +116,44 @@ TEST(ConfigJson, OldSpelling) {
       EXPECT_EQ(old_config->ropes[i].scale, new_config->ropes[i].scale) << model;
     }
     for (size_t i = 0; i < new_config->layer.size(); ++i) {
-      EXPECT_EQ(old_config->layer[i].sliding_window, new_config->layer[i].sliding_window) << model << ' ' << i;
+      EXPECT_EQ(old_config->layer[i].sliding_window, new_config->layer[i].sliding_window)
+          << model << ' ' << i;
       EXPECT_EQ(old_config->layer[i].rope, new_config->layer[i].rope) << model << ' ' << i;
     }
   };
-  expect_same("llama3", R"({"rope_parameters": null, "rope_theta": 500, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+  expect_same(
+      "llama3",
+      R"({"rope_parameters": null, "rope_theta": 500, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
       "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}})");
-  expect_same("llama-linear", R"({"rope_parameters": null, "rope_theta": 10000.0, "rope_scaling": {"type": "linear", "factor": 4}})");
-  expect_same("phi3", R"({"rope_parameters": null, "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "rope_scaling": null})");
+  expect_same(
+      "llama-linear",
+      R"({"rope_parameters": null, "rope_theta": 10000.0, "rope_scaling": {"type": "linear", "factor": 4}})");
+  expect_same(
+      "phi3",
+      R"({"rope_parameters": null, "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "rope_scaling": null})");
   expect_same("phi3-longrope", R"({"rope_parameters": {"rope_type": null, "type": "su"}})");
-  expect_same("gemma3", R"({"rope_parameters": null, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "layer_types": null,
+  expect_same(
+      "gemma3",
+      R"({"rope_parameters": null, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "layer_types": null,
       "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "sliding_window_pattern": 6})");
   expect_same("qwen2-yarn-window", R"({"layer_types": null})");
 }
 
 TEST(ConfigJson, DefaultsOfTheArchitecture) {
   FolderCopy folder("mistral");
-  folder.patch("config.json", R"({"rms_norm_eps": null, "head_dim": null, "num_key_value_heads": null, "sliding_window": null})");
+  folder.patch(
+      "config.json",
+      R"({"rms_norm_eps": null, "head_dim": null, "num_key_value_heads": null, "sliding_window": null})");
   const Result<ModelConfig> without = read(folder.path());
   ASSERT_TRUE(without.has_value()) << without.error().message;
   EXPECT_EQ(without->head_dim, 16);
   EXPECT_EQ(without->kv_heads, without->heads);
   EXPECT_FLOAT_EQ(without->norm_eps, 1e-6f);
   EXPECT_EQ(without->layer[0].sliding_window, 4096);  // merge_patch removed the field: the class's own
-  folder.write("config.json", read_text(kTiny + "mistral/config.json").replace(
-      read_text(kTiny + "mistral/config.json").find("\"sliding_window\": 24"), 20, "\"sliding_window\": null"));
+  folder.write("config.json",
+               read_text(kTiny + "mistral/config.json")
+                   .replace(read_text(kTiny + "mistral/config.json").find("\"sliding_window\": 24"), 20,
+                            "\"sliding_window\": null"));
   const Result<ModelConfig> null = read(folder.path());
   ASSERT_TRUE(null.has_value()) << null.error().message;
   EXPECT_EQ(null->layer[0].sliding_window, 0);
@@ -133,7 +161,8 @@ TEST(ConfigJson, DefaultsOfTheArchitecture) {
 
 TEST(ConfigJson, LongropeFollowsTheContextThatIsWanted) {
   for (const std::string model : {"phi3-longrope", "phi3-longrope.gguf"}) {
-    const Result<ModelConfig> usual = read(kTiny + model), within = read(kTiny + model, 64), beyond = read(kTiny + model, 65);
+    const Result<ModelConfig> usual = read(kTiny + model), within = read(kTiny + model, 64),
+                              beyond = read(kTiny + model, 65);
     ASSERT_TRUE(usual.has_value() && within.has_value() && beyond.has_value()) << model;
     EXPECT_EQ(usual->context, 64);
     EXPECT_EQ(within->context, 64);
@@ -152,13 +181,17 @@ TEST(ConfigJson, YarnStretchesTheContext) {
   EXPECT_EQ(config->context, 128);
 }
 
-// --- GGUF --------------------------------------------------------------------------------------------------------
+// --- GGUF
+// --------------------------------------------------------------------------------------------------------
 
 /// Metadata of a small llama and its token embedding; `change` may add keys or leave some out.
 struct GgufCase {
   std::map<std::string, std::string> texts = {{"general.architecture", "llama"}};
-  std::map<std::string, uint32_t> counts = {{"llama.block_count", 2}, {"llama.embedding_length", 32}, {"llama.feed_forward_length", 64},
-                                            {"llama.attention.head_count", 2}, {"llama.context_length", 128}};
+  std::map<std::string, uint32_t> counts = {{"llama.block_count", 2},
+                                            {"llama.embedding_length", 32},
+                                            {"llama.feed_forward_length", 64},
+                                            {"llama.attention.head_count", 2},
+                                            {"llama.context_length", 128}};
   std::map<std::string, float> numbers = {{"llama.attention.layer_norm_rms_epsilon", 1e-5f}};
 
   Result<ModelConfig> read() const {
@@ -167,9 +200,11 @@ struct GgufCase {
     for (const auto& [key, value] : counts) builder.value(key, GgufType::u32, value);
     for (const auto& [key, value] : numbers) builder.value(key, GgufType::f32, value);
     builder.tensor("token_embd.weight", {32, 10}, 0, 0).data(32 * 10 * 4);
-    const auto path = std::filesystem::temp_directory_path() / ("quintet_config_" + std::to_string(getpid()) + ".gguf");
+    const auto path =
+        std::filesystem::temp_directory_path() / ("quintet_config_" + std::to_string(getpid()) + ".gguf");
     const test::Bytes bytes = builder.build();
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     const Result<ModelConfig> config = testing::read(path.string());
     std::filesystem::remove(path);
     return config;
@@ -192,14 +227,18 @@ TEST(ConfigGguf, RefusalsNameKeyFoundAndAllowed) {
     std::vector<std::string> says;
   };
   const std::vector<Case> cases = {
-      {[](GgufCase& c) { c.texts["general.architecture"] = "rwkv6"; }, {"general.architecture", "rwkv6", "llama, qwen2, qwen3, phi3, gemma3"}},
+      {[](GgufCase& c) { c.texts["general.architecture"] = "rwkv6"; },
+       {"general.architecture", "rwkv6", "llama, qwen2, qwen3, phi3, gemma3"}},
       {[](GgufCase& c) { c.texts.erase("general.architecture"); }, {"general.architecture"}},
       {[](GgufCase& c) { c.counts.erase("llama.block_count"); }, {"llama.block_count"}},
       {[](GgufCase& c) { c.counts["llama.block_count"] = 0; }, {"layers", "0"}},
       {[](GgufCase& c) { c.counts["llama.block_count"] = 4000000000u; }, {"llama.block_count", "4000000000"}},
       {[](GgufCase& c) { c.counts["llama.attention.head_count"] = 0; }, {"heads", "0"}},
       {[](GgufCase& c) { c.counts["llama.attention.head_count_kv"] = 5; }, {"key-value heads", "5"}},
-      {[](GgufCase& c) { c.counts["llama.attention.key_length"] = 24, c.counts["llama.attention.value_length"] = 16; }, {"key_length", "24", "16"}},
+      {[](GgufCase& c) {
+         c.counts["llama.attention.key_length"] = 24, c.counts["llama.attention.value_length"] = 16;
+       },
+       {"key_length", "24", "16"}},
       {[](GgufCase& c) { c.counts["llama.vocab_size"] = 11; }, {"vocab_size", "11", "10 rows"}},
       {[](GgufCase& c) { c.counts["llama.expert_count"] = 8; }, {"expert_count", "8", "experts"}},
       {[](GgufCase& c) { c.counts["llama.rope.dimension_count"] = 7; }, {"7 rotated dimensions"}},
@@ -207,9 +246,13 @@ TEST(ConfigGguf, RefusalsNameKeyFoundAndAllowed) {
       {[](GgufCase& c) { c.numbers["llama.rope.freq_base"] = -1; }, {"rope base", "-1"}},
       {[](GgufCase& c) { c.numbers["llama.rope.freq_base"] = NAN; }, {"rope base", "nan"}},
       {[](GgufCase& c) { c.numbers["llama.attention.layer_norm_rms_epsilon"] = NAN; }, {"epsilon", "nan"}},
-      {[](GgufCase& c) { c.numbers["llama.block_count"] = 2, c.counts.erase("llama.block_count"); }, {"llama.block_count", "f32"}},
+      {[](GgufCase& c) { c.numbers["llama.block_count"] = 2, c.counts.erase("llama.block_count"); },
+       {"llama.block_count", "f32"}},
       {[](GgufCase& c) { c.texts["llama.rope.scaling.type"] = "ntk"; }, {"rope.scaling.type", "ntk", "yarn"}},
-      {[](GgufCase& c) { c.texts["llama.rope.scaling.type"] = "linear", c.numbers["llama.rope.scaling.factor"] = 0; }, {"factor", "0"}},
+      {[](GgufCase& c) {
+         c.texts["llama.rope.scaling.type"] = "linear", c.numbers["llama.rope.scaling.factor"] = 0;
+       },
+       {"factor", "0"}},
       {[](GgufCase& c) { c.texts["llama.rope.scaling.type"] = "longrope"; }, {"rope_factors_short.weight"}},
       {[](GgufCase& c) { c.numbers["llama.logit_scale"] = 2; }, {"logit_scale", "2"}},
   };
@@ -220,7 +263,8 @@ TEST(ConfigGguf, RefusalsNameKeyFoundAndAllowed) {
     ASSERT_FALSE(config.has_value()) << wrong.says[0];
     EXPECT_NE(config.error().message.find(".gguf"), std::string::npos) << config.error().message;
     for (const std::string& part : wrong.says)
-      EXPECT_NE(config.error().message.find(part), std::string::npos) << "'" << part << "' in: " << config.error().message;
+      EXPECT_NE(config.error().message.find(part), std::string::npos)
+          << "'" << part << "' in: " << config.error().message;
   }
 }
 

@@ -1,4 +1,5 @@
-// Models with random damage: whatever is wrong, loading ends with a message or with a model, never with a crash.
+// Models with random damage: whatever is wrong, loading ends with a message or with a model, never with a
+// crash.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -65,8 +66,11 @@ TEST_F(Damage, LengthOfAGguf) {
 
 /// Fields of config.json replaced by values that are wrong in kind or size.
 TEST_F(Damage, FieldsOfConfigJson) {
-  const std::vector<std::string> values = {"null", "0", "-1", "1", "3", "17", "2147483647", "2147483648", "-2147483649", "1e308", "-0.0",
-                                           "0.5", "true", "\"\"", "\"x\"", "[]", "[0]", "[null]", "{}", "{\"rope_type\": 3}"};
+  const std::vector<std::string> values = {"null",        "0",      "-1",         "1",
+                                           "3",           "17",     "2147483647", "2147483648",
+                                           "-2147483649", "1e308",  "-0.0",       "0.5",
+                                           "true",        "\"\"",   "\"x\"",      "[]",
+                                           "[0]",         "[null]", "{}",         "{\"rope_type\": 3}"};
   for (const std::string model : {"llama3", "qwen2"}) {
     const nlohmann::json config = nlohmann::json::parse(read_text(kTiny + model + "/config.json"));
     for (const auto& [key, value] : config.items()) {
@@ -85,13 +89,15 @@ TEST_F(Damage, FieldsOfConfigJson) {
 }
 
 TEST_F(Damage, BytesOfTheTexts) {
-  for (const std::string file : {"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"}) {
+  for (const std::string file :
+       {"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"}) {
     FolderCopy folder("llama3");
     const std::string good = read_text(folder.file(file));
     for (int i = 0; i < 40; ++i) {
       std::string bad = good;
       if (i % 4 == 0) bad.resize(random_() % bad.size());
-      for (int c = 0; c < 2 && !bad.empty(); ++c) bad[random_() % bad.size()] = "\"{}[],:0-\x80 "[random_() % 11];
+      for (int c = 0; c < 2 && !bad.empty(); ++c)
+        bad[random_() % bad.size()] = "\"{}[],:0-\x80 "[random_() % 11];
       folder.write(file, bad);
       load_and_run(folder.path());
     }

@@ -31,7 +31,18 @@ namespace {
 /// Notes what is called and computes nothing. Fixed arrays: it must not allocate either.
 class RecordingOps final : public Ops {
  public:
-  enum Call : uint8_t { embed_, attn_in_, attend_, attn_out_, mlp_in_, mlp_out_, head_, sample_, begin_, end_ };
+  enum Call : uint8_t {
+    embed_,
+    attn_in_,
+    attend_,
+    attn_out_,
+    mlp_in_,
+    mlp_out_,
+    head_,
+    sample_,
+    begin_,
+    end_
+  };
   std::array<Call, 64> calls{};
   size_t count = 0;
   const Weight* hint = nullptr;
@@ -48,9 +59,13 @@ class RecordingOps final : public Ops {
   void sample(const StepView&, const SampleArgs&) override { note(sample_); }
   void attn_in(const StepView&, const AttnInArgs& args) override { note(attn_in_, args.w, args.next_weight); }
   void rope_store_attend(const StepView&, const RopeStoreAttendArgs&) override { note(attend_); }
-  void attn_out(const StepView&, const ProjectArgs& args) override { note(attn_out_, args.w, args.next_weight); }
+  void attn_out(const StepView&, const ProjectArgs& args) override {
+    note(attn_out_, args.w, args.next_weight);
+  }
   void mlp_in(const StepView&, const MlpInArgs& args) override { note(mlp_in_, args.w, args.next_weight); }
-  void mlp_out(const StepView&, const ProjectArgs& args) override { note(mlp_out_, args.w, args.next_weight); }
+  void mlp_out(const StepView&, const ProjectArgs& args) override {
+    note(mlp_out_, args.w, args.next_weight);
+  }
   void head(const StepView&, const HeadArgs& args) override { note(head_, args.w, nullptr); }
   void begin_layer(int) override { note(begin_); }
   void end_layer(int) override { note(end_); }
@@ -73,15 +88,23 @@ class Decoder : public ::testing::Test {
     auto workspace = Workspace::make(*backend_, model_->config, limits_);
     ASSERT_TRUE(workspace.has_value());
     workspace_ = std::move(workspace).value();
-    kv_.page = backend_->page_class(model_->config.layers, model_->config.kv_heads, model_->config.head_dim, 4);
+    kv_.page =
+        backend_->page_class(model_->config.layers, model_->config.kv_heads, model_->config.head_dim, 4);
     kv_.layers = model_->config.layers;
     kv_.pages = 8;
-    pages_.assign(static_cast<size_t>(kv_.pages * kv_.page.bytes), 0xFF);  // NaN: what was not written must not be read
+    pages_.assign(static_cast<size_t>(kv_.pages * kv_.page.bytes),
+                  0xFF);  // NaN: what was not written must not be read
     kv_.base = pages_.data();
   }
 
   /// One row of a step: a token of a sequence at a position; sequence s has pages 4 s to 4 s + 3.
-  struct Row { int32_t seq; int32_t pos; TokenId token; int32_t prev = 0; bool padding = false; };
+  struct Row {
+    int32_t seq;
+    int32_t pos;
+    TokenId token;
+    int32_t prev = 0;
+    bool padding = false;
+  };
 
   /// Runs rows (of one sequence contiguous) and gives the logits of all of them.
   std::vector<float> run(const std::vector<Row>& rows, bool sampled = false) {
@@ -104,14 +127,25 @@ class Decoder : public ::testing::Test {
       pos.push_back(rows[r].pos);
       seq.push_back(seqs - 1);
       context.back() = rows[r].pos + 1;
-      slot.push_back(rows[r].padding ? -1 : int64_t{rows[r].seq * 4 + 3 - rows[r].pos / 4} * 4 + rows[r].pos % 4);
+      slot.push_back(rows[r].padding ? -1
+                                     : int64_t{rows[r].seq * 4 + 3 - rows[r].pos / 4} * 4 + rows[r].pos % 4);
       logit_row.push_back(static_cast<int32_t>(r));
     }
     row_begin.push_back(static_cast<int32_t>(rows.size()));
-    const StepView step{.rows = static_cast<int32_t>(rows.size()), .seqs = seqs, .logit_rows = static_cast<int32_t>(rows.size()),
-                        .max_blocks = 4, .token = token.data(), .prev = prev.data(), .pos = pos.data(), .seq = seq.data(),
-                        .kv_slot = slot.data(), .row_begin = row_begin.data(), .context = context.data(),
-                        .block_refs = blocks.data(), .logit_row = logit_row.data(), .sample = params.data()};
+    const StepView step{.rows = static_cast<int32_t>(rows.size()),
+                        .seqs = seqs,
+                        .logit_rows = static_cast<int32_t>(rows.size()),
+                        .max_blocks = 4,
+                        .token = token.data(),
+                        .prev = prev.data(),
+                        .pos = pos.data(),
+                        .seq = seq.data(),
+                        .kv_slot = slot.data(),
+                        .row_begin = row_begin.data(),
+                        .context = context.data(),
+                        .block_refs = blocks.data(),
+                        .logit_row = logit_row.data(),
+                        .sample = params.data()};
     const ForwardArgs args{.model = model_.get(), .step = &step, .kv = kv_, .workspace = &workspace_};
     forward(backend_->ops(), args);
     const MatrixView logits = workspace_.logits(step.logit_rows);
@@ -122,7 +156,8 @@ class Decoder : public ::testing::Test {
 
   std::vector<float> row_of(const std::vector<float>& logits, size_t row) const {
     const auto width = static_cast<size_t>(model_->config.vocabulary);
-    return {logits.begin() + static_cast<int64_t>(row * width), logits.begin() + static_cast<int64_t>((row + 1) * width)};
+    return {logits.begin() + static_cast<int64_t>(row * width),
+            logits.begin() + static_cast<int64_t>((row + 1) * width)};
   }
 
   std::unique_ptr<Backend> backend_ = make_reference_backend();
@@ -144,11 +179,13 @@ TEST_F(Decoder, CallsInOrderAndAllocatesNothing) {
   forward(ops, args);
   sample(ops, args, true);
   EXPECT_EQ(allocations, before);
-  const std::vector<C::Call> layer = {C::begin_, C::attn_in_, C::attend_, C::attn_out_, C::mlp_in_, C::mlp_out_, C::end_};
+  const std::vector<C::Call> layer = {C::begin_,  C::attn_in_, C::attend_, C::attn_out_,
+                                      C::mlp_in_, C::mlp_out_, C::end_};
   std::vector<C::Call> wanted = {C::embed_};
   for (int i = 0; i < 2; ++i) wanted.insert(wanted.end(), layer.begin(), layer.end());
   wanted.insert(wanted.end(), {C::head_, C::sample_});
-  EXPECT_EQ(std::vector<C::Call>(ops.calls.begin(), ops.calls.begin() + static_cast<int64_t>(ops.count)), wanted);
+  EXPECT_EQ(std::vector<C::Call>(ops.calls.begin(), ops.calls.begin() + static_cast<int64_t>(ops.count)),
+            wanted);
   EXPECT_TRUE(ops.hints_agree);
 }
 
@@ -162,8 +199,10 @@ TEST_F(Decoder, ChunksWithoutLogitsSkipTheHead) {
 /// Counts what the workspace asks for.
 TEST_F(Decoder, WorkspaceIsWhatTheCountingPassSays) {
   const ModelConfig& c = model_->config;
-  const uint64_t rows = 12, floats = rows * static_cast<uint64_t>(c.hidden + (c.heads + 2 * c.kv_heads) * c.head_dim + c.heads * c.head_dim +
-                                                                3 * c.ffn + c.hidden + c.vocabulary);
+  const uint64_t rows = 12,
+                 floats =
+                     rows * static_cast<uint64_t>(c.hidden + (c.heads + 2 * c.kv_heads) * c.head_dim +
+                                                  c.heads * c.head_dim + 3 * c.ffn + c.hidden + c.vocabulary);
   const uint64_t bytes = Workspace::bytes_needed(c, limits_, DType::f32);
   EXPECT_GE(bytes, floats * 4 + rows * (sizeof(Sampled) + 20 * sizeof(Alternative)));
   EXPECT_LE(bytes, floats * 4 + rows * (sizeof(Sampled) + 20 * sizeof(Alternative)) + 10 * 256);
@@ -183,7 +222,13 @@ TEST_F(Decoder, SequencesSideBySideAreAsAlone) {
   std::fill(pages_.begin(), pages_.end(), 0xFF);
 
   // A prompt chunk of one beside a decode token of the other, padding at the end.
-  const auto first = run({{0, 0, a[0]}, {0, 1, a[1]}, {0, 2, a[2]}, {0, 3, a[3]}, {0, 4, a[4]}, {1, 0, b[0]}, {1, 0, 0, 0, true}});
+  const auto first = run({{0, 0, a[0]},
+                          {0, 1, a[1]},
+                          {0, 2, a[2]},
+                          {0, 3, a[3]},
+                          {0, 4, a[4]},
+                          {1, 0, b[0]},
+                          {1, 0, 0, 0, true}});
   for (size_t p = 0; p < 5; ++p) EXPECT_EQ(row_of(first, p), alone_a[p]) << p;
   EXPECT_EQ(row_of(first, 5), alone_b[0]);
   const auto second = run({{1, 1, b[1]}, {1, 2, b[2]}, {0, 5, a[5]}});

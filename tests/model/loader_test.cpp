@@ -41,7 +41,9 @@ std::string write_safetensors(const Entries& entries) {
   nlohmann::json header;
   std::string data;
   for (const auto& [name, entry] : entries) {
-    header[name] = {{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {data.size(), data.size() + entry.bytes.size()}}};
+    header[name] = {{"dtype", entry.dtype},
+                    {"shape", entry.shape},
+                    {"data_offsets", {data.size(), data.size() + entry.bytes.size()}}};
     data += entry.bytes;
   }
   const std::string text = header.dump();
@@ -66,20 +68,46 @@ TEST(Weights, WrongTensorsAreNamed) {
     std::vector<std::string> says;
   };
   const std::vector<Case> cases = {
-      {"qwen2", [](Entries& e) { e.erase("model.layers.1.self_attn.k_proj.weight"); }, {"model.layers.1.self_attn.k_proj.weight"}},
-      {"qwen2", [](Entries& e) { e.erase("model.layers.0.self_attn.v_proj.bias"); }, {"model.layers.0.self_attn.v_proj.bias"}},
+      {"qwen2",
+       [](Entries& e) { e.erase("model.layers.1.self_attn.k_proj.weight"); },
+       {"model.layers.1.self_attn.k_proj.weight"}},
+      {"qwen2",
+       [](Entries& e) { e.erase("model.layers.0.self_attn.v_proj.bias"); },
+       {"model.layers.0.self_attn.v_proj.bias"}},
       {"qwen2", [](Entries& e) { e.erase("lm_head.weight"); }, {"lm_head.weight"}},
-      {"qwen3", [](Entries& e) { e.erase("model.layers.0.self_attn.q_norm.weight"); }, {"self_attn.q_norm.weight"}},
-      {"mistral", [](Entries& e) { std::swap(e["model.layers.0.self_attn.k_proj.weight"].shape[0], e["model.layers.0.self_attn.k_proj.weight"].shape[1]); },
+      {"qwen3",
+       [](Entries& e) { e.erase("model.layers.0.self_attn.q_norm.weight"); },
+       {"self_attn.q_norm.weight"}},
+      {"mistral",
+       [](Entries& e) {
+         std::swap(e["model.layers.0.self_attn.k_proj.weight"].shape[0],
+                   e["model.layers.0.self_attn.k_proj.weight"].shape[1]);
+       },
        {"model.layers.0.self_attn.k_proj.weight", "32 x 64", "64 x 32"}},
-      {"mistral", [](Entries& e) { e["model.layers.0.input_layernorm.weight"].shape = {16, 2}; }, {"input_layernorm.weight", "16 x 2", "1 x 32"}},
-      {"phi3", [](Entries& e) { auto& t = e["model.layers.0.mlp.gate_up_proj.weight"]; t.shape[0] -= 2, t.bytes.resize(t.bytes.size() - 2 * 128 * 2); },
+      {"mistral",
+       [](Entries& e) {
+         e["model.layers.0.input_layernorm.weight"].shape = {16, 2};
+       },
+       {"input_layernorm.weight", "16 x 2", "1 x 32"}},
+      {"phi3",
+       [](Entries& e) {
+         auto& t = e["model.layers.0.mlp.gate_up_proj.weight"];
+         t.shape[0] -= 2, t.bytes.resize(t.bytes.size() - 2 * 128 * 2);
+       },
        {"gate_up_proj.weight", "126 x 128", "128 x 128"}},
-      {"mistral", [](Entries& e) { e["model.layers.2.mlp.up_proj.weight"] = e["model.layers.1.mlp.up_proj.weight"]; },
+      {"mistral",
+       [](Entries& e) { e["model.layers.2.mlp.up_proj.weight"] = e["model.layers.1.mlp.up_proj.weight"]; },
        {"model.layers.2.mlp.up_proj.weight", "no place", "mistral", "2 layers"}},
-      {"mistral", [](Entries& e) { e["model.layers.0.self_attn.q_proj.bias"] = {"F32", {128}, std::string(512, '\0')}; },
+      {"mistral",
+       [](Entries& e) {
+         e["model.layers.0.self_attn.q_proj.bias"] = {"F32", {128}, std::string(512, '\0')};
+       },
        {"q_proj.bias", "no place"}},
-      {"gemma3", [](Entries& e) { auto& t = e["model.layers.3.mlp.up_proj.weight"]; t.bytes[1] = '\x7f', t.bytes[0] = '\xc0'; },
+      {"gemma3",
+       [](Entries& e) {
+         auto& t = e["model.layers.3.mlp.up_proj.weight"];
+         t.bytes[1] = '\x7f', t.bytes[0] = '\xc0';
+       },
        {"model.layers.3.mlp.up_proj.weight", "nan", "finite"}},
   };
   for (const Case& wrong : cases) {
@@ -91,7 +119,8 @@ TEST(Weights, WrongTensorsAreNamed) {
     ASSERT_FALSE(weights.has_value()) << wrong.says[0];
     EXPECT_EQ(weights.error().kind, ErrorKind::bad_input);
     for (const std::string& part : wrong.says)
-      EXPECT_NE(weights.error().message.find(part), std::string::npos) << "'" << part << "' in: " << weights.error().message;
+      EXPECT_NE(weights.error().message.find(part), std::string::npos)
+          << "'" << part << "' in: " << weights.error().message;
   }
 }
 
@@ -128,7 +157,8 @@ TEST(Weights, ProgressReachesTheWholeAndNothingIsCopiedTwice) {
   EXPECT_EQ(weights->layer[0].qkv.part_rows, (std::vector<int64_t>{128, 64, 64}));
 }
 
-// --- whole models ------------------------------------------------------------------------------------------------
+// --- whole models
+// ------------------------------------------------------------------------------------------------
 
 TEST(LoadModel, FolderWithTexts) {
   const auto backend = make_reference_backend();
@@ -172,8 +202,13 @@ TEST(LoadModel, TokenizerLargerThanTheEmbedding) {
   FolderCopy folder("llama3");
   auto tokenizer = nlohmann::json::parse(read_text(folder.file("tokenizer.json")));
   for (int i = 0; i < 20; ++i) {
-    tokenizer["added_tokens"].push_back({{"id", 261 + i}, {"content", "<extra" + std::to_string(i) + ">"}, {"single_word", false},
-                                         {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+    tokenizer["added_tokens"].push_back({{"id", 261 + i},
+                                         {"content", "<extra" + std::to_string(i) + ">"},
+                                         {"single_word", false},
+                                         {"lstrip", false},
+                                         {"rstrip", false},
+                                         {"normalized", false},
+                                         {"special", true}});
   }
   folder.write("tokenizer.json", tokenizer.dump());
   const auto backend = make_reference_backend();
@@ -190,9 +225,13 @@ TEST(LoadModel, ChatTemplateChoice) {
     return (*model)->chat_template_source;
   };
   FolderCopy folder("llama3");
-  folder.patch("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
+  folder.patch(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
   EXPECT_EQ(chosen(folder), "D");
-  folder.patch("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "rag", "template": "R"}]})");
+  folder.patch(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "rag", "template": "R"}]})");
   EXPECT_EQ(chosen(folder), "T");
   folder.write("chat_template.jinja", "J");
   EXPECT_EQ(chosen(folder), "J");
@@ -209,18 +248,24 @@ TEST(LoadModel, BrokenTemplates) {
   ASSERT_TRUE(model.has_value());  // it can still continue raw text
   EXPECT_EQ((*model)->chat_template, nullptr);
   EXPECT_NE((*model)->chat_template_error.find("chat template"), std::string::npos);
-  EXPECT_FALSE(load_text(folder.path(), {.chat_template_path = folder.file("chat_template.jinja")}).has_value());
+  EXPECT_FALSE(
+      load_text(folder.path(), {.chat_template_path = folder.file("chat_template.jinja")}).has_value());
   EXPECT_FALSE(load_text(folder.path(), {.chat_template_path = folder.file("absent.jinja")}).has_value());
 }
 
 TEST(LoadModel, WrongTexts) {
-  struct Case { std::string file, patch; std::vector<std::string> says; };
+  struct Case {
+    std::string file, patch;
+    std::vector<std::string> says;
+  };
   const std::vector<Case> cases = {
       {"generation_config.json", R"({"temperature": -1})", {"generation_config.json", "temperature", "-1"}},
       {"generation_config.json", R"({"top_k": 1.5})", {"top_k", "1.5"}},
       {"generation_config.json", R"({"eos_token_id": "x"})", {"eos_token_id", "x", "token id"}},
       {"generation_config.json", R"({"do_sample": 1})", {"do_sample", "1"}},
-      {"tokenizer_config.json", R"({"bos_token": "<nowhere>"})", {"tokenizer_config.json", "bos_token", "<nowhere>", "vocabulary"}},
+      {"tokenizer_config.json",
+       R"({"bos_token": "<nowhere>"})",
+       {"tokenizer_config.json", "bos_token", "<nowhere>", "vocabulary"}},
       {"tokenizer_config.json", R"({"bos_token": 3})", {"bos_token", "3"}},
       {"tokenizer_config.json", R"({"chat_template": 3})", {"chat_template", "3"}},
   };
@@ -230,7 +275,8 @@ TEST(LoadModel, WrongTexts) {
     const auto model = load_text(folder.path(), {});
     ASSERT_FALSE(model.has_value()) << wrong.patch;
     for (const std::string& part : wrong.says)
-      EXPECT_NE(model.error().message.find(part), std::string::npos) << "'" << part << "' in: " << model.error().message;
+      EXPECT_NE(model.error().message.find(part), std::string::npos)
+          << "'" << part << "' in: " << model.error().message;
   }
 }
 

@@ -39,7 +39,8 @@ class ReferenceBackend final : public Backend {
   Result<Buffer> allocate(size_t bytes, BufferUse) override {
     // A mapping is zero, aligned to a page, and costs nothing where it is not touched.
     const size_t mapped = bytes > 0 ? bytes : 1;
-    void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* data =
+        mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) {
       return no_room(fmt::format("no room for {} of host memory; {} are free", format_bytes(bytes),
                                  format_bytes(host_memory().available_bytes)));
@@ -60,11 +61,14 @@ class ReferenceBackend final : public Backend {
   }
 
   PageClass page_class(int32_t layers, int32_t kv_heads, int32_t head_dim, int32_t tokens) const override {
-    const int64_t bytes = int64_t{2} * layers * kv_heads * head_dim * tokens * static_cast<int64_t>(sizeof(float));
+    const int64_t bytes =
+        int64_t{2} * layers * kv_heads * head_dim * tokens * static_cast<int64_t>(sizeof(float));
     return {.format = 0, .tokens = tokens, .bytes = (bytes + 255) / 256 * 256, .scale_offset = 0};
   }
 
-  Status reserve(const StepLimits&) override { return {}; }  // operations take their scratch where they need it
+  Status reserve(const StepLimits&) override {
+    return {};
+  }  // operations take their scratch where they need it
 
   Result<StepView> stage(const StepInputs& inputs) override { return inputs.view; }
 

@@ -20,7 +20,8 @@ float* cached(const KvView& kv, const AttentionSpec& spec, int64_t slot, int key
 }
 
 /// Normalises and turns one head of qkv in place: columns [begin, begin + head_dim) of `row`.
-void norm_and_turn(const RopeStoreArgs& args, int64_t row, int64_t begin, const NormArgs& norm, int32_t position) {
+void norm_and_turn(const RopeStoreArgs& args, int64_t row, int64_t begin, const NormArgs& norm,
+                   int32_t position) {
   const AttentionSpec& spec = args.attention;
   std::vector<double> head(static_cast<size_t>(spec.head_dim));
   for (int64_t d = 0; d < spec.head_dim; ++d) head[d] = load(args.qkv, row, begin + d);
@@ -55,10 +56,12 @@ void ReferenceOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
   const int64_t dim = spec.head_dim;
   QUINTET_CHECK(args.qkv.rows == step.rows && args.qkv.cols == (spec.heads + 2 * spec.kv_heads) * dim,
                 "rope_store: qkv is {} x {}", args.qkv.rows, args.qkv.cols);
-  QUINTET_CHECK(spec.rope.dims % 2 == 0 && spec.rope.dims <= dim, "rope over {} of {} dimensions", spec.rope.dims, dim);
+  QUINTET_CHECK(spec.rope.dims % 2 == 0 && spec.rope.dims <= dim, "rope over {} of {} dimensions",
+                spec.rope.dims, dim);
   for (int32_t r = 0; r < step.rows; ++r) {
     for (int64_t h = 0; h < spec.heads; ++h) norm_and_turn(args, r, h * dim, args.q_norm, step.pos[r]);
-    for (int64_t h = 0; h < spec.kv_heads; ++h) norm_and_turn(args, r, (spec.heads + h) * dim, args.k_norm, step.pos[r]);
+    for (int64_t h = 0; h < spec.kv_heads; ++h)
+      norm_and_turn(args, r, (spec.heads + h) * dim, args.k_norm, step.pos[r]);
     if (step.kv_slot[r] < 0) continue;  // padding
     for (int64_t h = 0; h < spec.kv_heads; ++h) {
       float* key = cached(args.kv, spec, step.kv_slot[r], 0, h);
@@ -74,8 +77,8 @@ void ReferenceOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
 void ReferenceOps::attend(const StepView& step, const AttendArgs& args) {
   const AttentionSpec& spec = args.attention;
   const int64_t dim = spec.head_dim, heads_a_kv = spec.heads / spec.kv_heads, tokens = args.kv.page.tokens;
-  QUINTET_CHECK(args.out.rows == step.rows && args.out.cols == spec.heads * dim, "attend: out is {} x {}", args.out.rows,
-                args.out.cols);
+  QUINTET_CHECK(args.out.rows == step.rows && args.out.cols == spec.heads * dim, "attend: out is {} x {}",
+                args.out.rows, args.out.cols);
   std::vector<double> weight, mixed(static_cast<size_t>(dim));
   for (int32_t r = 0; r < step.rows; ++r) {
     const int64_t last = step.pos[r];
@@ -90,7 +93,8 @@ void ReferenceOps::attend(const StepView& step, const AttendArgs& args) {
         for (int64_t p = first; p <= last; ++p) {
           const float* key = cached(args.kv, spec, slot(p), 0, h / heads_a_kv);
           double score = 0;
-          for (int64_t d = 0; d < dim; ++d) score += static_cast<double>(load(args.qkv, r, h * dim + d)) * key[d];
+          for (int64_t d = 0; d < dim; ++d)
+            score += static_cast<double>(load(args.qkv, r, h * dim + d)) * key[d];
           weight[p - first] = score * spec.scale;
           largest = std::max(largest, weight[p - first]);
         }

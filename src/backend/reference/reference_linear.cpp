@@ -1,4 +1,5 @@
-// out = norm(x) . w^T + bias: each weight row is decoded once a call and meets up to sixteen rows of x at a time.
+// out = norm(x) . w^T + bias: each weight row is decoded once a call and meets up to sixteen rows of x at a
+// time.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -10,8 +11,9 @@
 namespace quintet::reference {
 namespace {
 
-// Rows of x lie side by side ("lanes"), so that the compiler turns the innermost loop into vector instructions while
-// every row keeps its own sum in ascending order of k: the same bits alone and among others.
+// Rows of x lie side by side ("lanes"), so that the compiler turns the innermost loop into vector
+// instructions while every row keeps its own sum in ascending order of k: the same bits alone and among
+// others.
 
 /// x as [rows / kLanes][k][kLanes] doubles; lanes past the last row are zero.
 template <int64_t kLanes>
@@ -20,7 +22,8 @@ std::vector<double> interleave(const ConstMatrixView& x, const int32_t* in_perm)
   std::vector<double> out(static_cast<size_t>(groups * x.cols * kLanes));
   for (int64_t r = 0; r < x.rows; ++r)
     for (int64_t c = 0; c < x.cols; ++c)
-      out[static_cast<size_t>((r / kLanes * x.cols + c) * kLanes + r % kLanes)] = load(x, r, in_perm ? in_perm[c] : c);
+      out[static_cast<size_t>((r / kLanes * x.cols + c) * kLanes + r % kLanes)] =
+          load(x, r, in_perm ? in_perm[c] : c);
   return out;
 }
 
@@ -73,7 +76,8 @@ void multiply_all(const LinearArgs& args) {
 void ReferenceOps::linear(const LinearArgs& args) {
   const int64_t n = args.w->n, k = args.w->k;
   QUINTET_CHECK(args.x.cols == k && args.out.cols == n && args.out.rows == args.x.rows,
-                "linear: {} x {} times {} x {} into {} x {}", args.x.rows, args.x.cols, n, k, args.out.rows, args.out.cols);
+                "linear: {} x {} times {} x {} into {} x {}", args.x.rows, args.x.cols, n, k, args.out.rows,
+                args.out.cols);
   QUINTET_CHECK(!args.bias || (args.bias->n == 1 && args.bias->k == n), "linear: bias of {} for {} outputs",
                 args.bias ? args.bias->k : 0, n);
   LinearArgs product = args;

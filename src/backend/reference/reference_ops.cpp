@@ -11,8 +11,8 @@ namespace quintet::reference {
 
 void ReferenceOps::embed(const StepView& step, const EmbedArgs& args) {
   const ReferenceWeight& table = unwrap(*args.table);
-  QUINTET_CHECK(args.out.rows == step.rows && args.out.cols == table.k, "embed: out is {} x {}, wanted {} x {}",
-                args.out.rows, args.out.cols, step.rows, table.k);
+  QUINTET_CHECK(args.out.rows == step.rows && args.out.cols == table.k,
+                "embed: out is {} x {}, wanted {} x {}", args.out.rows, args.out.cols, step.rows, table.k);
   std::vector<float> row(static_cast<size_t>(table.k));
   for (int32_t r = 0; r < step.rows; ++r) {
     TokenId token = step.token[r];
@@ -20,7 +20,8 @@ void ReferenceOps::embed(const StepView& step, const EmbedArgs& args) {
       QUINTET_CHECK(sampled_, "row {} continues a previous step, but nothing was sampled yet", r);
       token = sampled_[step.prev[r]].token;
     }
-    QUINTET_CHECK(token >= 0 && token < args.table->n, "token {} of a vocabulary of {}", token, args.table->n);
+    QUINTET_CHECK(token >= 0 && token < args.table->n, "token {} of a vocabulary of {}", token,
+                  args.table->n);
     table.decode_row(token, row.data());
     // The product is rounded to float once, as a float multiplication would.
     for (int64_t c = 0; c < table.k; ++c) store(args.out, r, c, static_cast<double>(row[c]) * args.scale);
@@ -28,8 +29,8 @@ void ReferenceOps::embed(const StepView& step, const EmbedArgs& args) {
 }
 
 void ReferenceOps::rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) {
-  QUINTET_CHECK(out.rows == x.rows && out.cols == x.cols, "rms_norm: {} x {} into {} x {}", x.rows, x.cols, out.rows,
-                out.cols);
+  QUINTET_CHECK(out.rows == x.rows && out.cols == x.cols, "rms_norm: {} x {} into {} x {}", x.rows, x.cols,
+                out.rows, out.cols);
   const ReferenceWeight& packed = unwrap(*norm.weight);
   QUINTET_CHECK(packed.k == x.cols, "rms_norm: weight of {} for {} columns", packed.k, x.cols);
   std::vector<float> weight(static_cast<size_t>(packed.k));
@@ -47,8 +48,8 @@ void ReferenceOps::rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView 
 
 void ReferenceOps::gate(const GateArgs& args) {
   const int64_t n = args.out.cols;
-  QUINTET_CHECK(args.gate_up.cols == 2 * n && args.gate_up.rows == args.out.rows, "gate: {} x {} into {} x {}",
-                args.gate_up.rows, args.gate_up.cols, args.out.rows, n);
+  QUINTET_CHECK(args.gate_up.cols == 2 * n && args.gate_up.rows == args.out.rows,
+                "gate: {} x {} into {} x {}", args.gate_up.rows, args.gate_up.cols, args.out.rows, n);
   const double sqrt_2_over_pi = 0.79788456080286535588;
   for (int64_t r = 0; r < args.out.rows; ++r) {
     for (int64_t c = 0; c < n; ++c) {
@@ -64,31 +65,35 @@ void ReferenceOps::gate(const GateArgs& args) {
 }
 
 void ReferenceOps::add(ConstMatrixView x, MatrixView out) {
-  QUINTET_CHECK(out.rows == x.rows && out.cols == x.cols, "add: {} x {} to {} x {}", x.rows, x.cols, out.rows, out.cols);
+  QUINTET_CHECK(out.rows == x.rows && out.cols == x.cols, "add: {} x {} to {} x {}", x.rows, x.cols, out.rows,
+                out.cols);
   for (int64_t r = 0; r < x.rows; ++r)
-    for (int64_t c = 0; c < x.cols; ++c) store(out, r, c, static_cast<double>(load(out, r, c)) + load(x, r, c));
+    for (int64_t c = 0; c < x.cols; ++c)
+      store(out, r, c, static_cast<double>(load(out, r, c)) + load(x, r, c));
 }
 
 void ReferenceOps::gather(const StepView& step, ConstMatrixView x, MatrixView out) {
-  QUINTET_CHECK(out.rows == step.logit_rows && out.cols == x.cols, "gather: out is {} x {}, wanted {} x {}", out.rows,
-                out.cols, step.logit_rows, x.cols);
+  QUINTET_CHECK(out.rows == step.logit_rows && out.cols == x.cols, "gather: out is {} x {}, wanted {} x {}",
+                out.rows, out.cols, step.logit_rows, x.cols);
   for (int32_t i = 0; i < step.logit_rows; ++i) {
-    QUINTET_CHECK(step.logit_row[i] >= 0 && step.logit_row[i] < x.rows, "logit row {} of {}", step.logit_row[i], x.rows);
+    QUINTET_CHECK(step.logit_row[i] >= 0 && step.logit_row[i] < x.rows, "logit row {} of {}",
+                  step.logit_row[i], x.rows);
     for (int64_t c = 0; c < x.cols; ++c) store(out, i, c, load(x, step.logit_row[i], c));
   }
 }
 
 void ReferenceOps::sample(const StepView& step, const SampleArgs& args) {
   const int64_t vocabulary = args.logits.cols;
-  QUINTET_CHECK(args.logits.rows == step.logit_rows && args.logits.type == DType::f32, "sample: {} rows of logits for {}",
-                args.logits.rows, step.logit_rows);
+  QUINTET_CHECK(args.logits.rows == step.logit_rows && args.logits.type == DType::f32,
+                "sample: {} rows of logits for {}", args.logits.rows, step.logit_rows);
   if (sampler_vocabulary_ != vocabulary) {
     sampler_ = std::make_unique<RowSampler>(static_cast<int32_t>(vocabulary));
     sampler_vocabulary_ = vocabulary;
   }
   for (int32_t i = 0; i < step.logit_rows; ++i) {
     const std::span<float> logits(args.logits.row<float>(i), static_cast<size_t>(vocabulary));
-    args.out[i] = sampler_->sample(step, i, logits, args.alternatives ? args.alternatives + int64_t{i} * kAlternatives : nullptr);
+    args.out[i] = sampler_->sample(
+        step, i, logits, args.alternatives ? args.alternatives + int64_t{i} * kAlternatives : nullptr);
   }
   sampled_ = args.out;
 }

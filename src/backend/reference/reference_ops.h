@@ -8,7 +8,8 @@
 
 namespace quintet::reference {
 
-/// Activations are read and written as f32, f16 or bf16; every sum is a double, in ascending order of its index.
+/// Activations are read and written as f32, f16 or bf16; every sum is a double, in ascending order of its
+/// index.
 class ReferenceOps final : public Ops {
  public:
   void embed(const StepView& step, const EmbedArgs& args) override;
@@ -24,7 +25,7 @@ class ReferenceOps final : public Ops {
  private:
   std::unique_ptr<RowSampler> sampler_;  // of the vocabulary that was last sampled from
   int64_t sampler_vocabulary_ = 0;
-  const Sampled* sampled_ = nullptr;     // the previous step's tokens, for rows whose token is -1
+  const Sampled* sampled_ = nullptr;  // the previous step's tokens, for rows whose token is -1
 };
 
 }  // namespace quintet::reference

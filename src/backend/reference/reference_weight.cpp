@@ -38,8 +38,9 @@ Status check_finite(const ReferenceWeight& weight, std::span<const HostWeight> p
       weight.decode_row(first + r, row.data());
       for (int64_t c = 0; c < weight.k; ++c) {
         if (!std::isfinite(row[static_cast<size_t>(c)])) {
-          return bad_input(fmt::format("tensor '{}' ({}): row {}, column {} is {}; only finite values are allowed",
-                                       part.name, format_info(part.format).name, r, c, row[static_cast<size_t>(c)]));
+          return bad_input(
+              fmt::format("tensor '{}' ({}): row {}, column {} is {}; only finite values are allowed",
+                          part.name, format_info(part.format).name, r, c, row[static_cast<size_t>(c)]));
         }
       }
     }
@@ -59,10 +60,10 @@ Result<Weight> prepare_weight(WeightRole role, std::span<const HostWeight> parts
   packed->k = weight.k;
   for (const HostWeight& part : parts) {
     QUINTET_CHECK(part.k == weight.k, "parts of a weight differ in k: {} and {}", part.k, weight.k);
-    QUINTET_CHECK(part.k % format_info(part.format).block_weights == 0, "tensor '{}': k {} is not a whole number of blocks",
-                  part.name, part.k);
-    QUINTET_CHECK(static_cast<int64_t>(part.bytes.size()) == part.n * part.row_bytes(), "tensor '{}': {} bytes for {} x {}",
-                  part.name, part.bytes.size(), part.n, part.k);
+    QUINTET_CHECK(part.k % format_info(part.format).block_weights == 0,
+                  "tensor '{}': k {} is not a whole number of blocks", part.name, part.k);
+    QUINTET_CHECK(static_cast<int64_t>(part.bytes.size()) == part.n * part.row_bytes(),
+                  "tensor '{}': {} bytes for {} x {}", part.name, part.bytes.size(), part.n, part.k);
     packed->parts.push_back({part.format, part.n, {part.bytes.begin(), part.bytes.end()}});
     weight.part_rows.push_back(part.n);
     weight.n += part.n;

@@ -1,4 +1,5 @@
-// A weight of the reference backend: the file's own bytes, decoded row by row with the scalar codecs when used.
+// A weight of the reference backend: the file's own bytes, decoded row by row with the scalar codecs when
+// used.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Gemma 3 (text): five sliding layers to one that sees everything, each kind with a rope of its own, norms on both sides
-// of attention and MLP, and an embedding multiplied by sqrt(hidden).
+// Gemma 3 (text): five sliding layers to one that sees everything, each kind with a rope of its own, norms on
+// both sides of attention and MLP, and an embedding multiplied by sqrt(hidden).
 #include "model/arch/architecture.h"
 
 namespace quintet {

@@ -1,4 +1,5 @@
-// Qwen2 and Qwen2.5: biases on q, k and v; a sliding window on the later layers, where it is switched on at all.
+// Qwen2 and Qwen2.5: biases on q, k and v; a sliding window on the later layers, where it is switched on at
+// all.
 #include "model/arch/architecture.h"
 
 namespace quintet {

@@ -1,4 +1,5 @@
-// The table of architectures. Adding one is a description beside these and a line here (docs/add-an-architecture.md).
+// The table of architectures. Adding one is a description beside these and a line here
+// (docs/add-an-architecture.md).
 #include <array>
 
 #include "model/arch/architecture.h"
