@@ -180,11 +180,15 @@ Result<ModelFiles> ModelFiles::open(const std::string& path, const OpenOptions& 
 
 Result<ModelFiles> ModelFiles::open_file(const std::string& path, const OpenOptions& options) {
   const fs::path file(path);
-  if (!options.weights && file.filename() == "tokenizer.json") {
+  if (!options.weights && file.extension() == ".json") {
     const auto folder = file.has_parent_path() ? file.parent_path().string() : std::string(".");
     ModelFiles files;
     files.path_ = path;
-    TRY(read_texts(folder, files.texts_));
+    // Under another name than tokenizer.json the files beside it belong to something else.
+    if (file.filename() == "tokenizer.json")
+      TRY(read_texts(folder, files.texts_));
+    else
+      TRY(read_sidecar(folder, file.filename().string(), kMaxTokenizerBytes, files.texts_.tokenizer));
     return files;
   }
   {

@@ -40,7 +40,7 @@ class ModelFiles {
   enum class Kind : uint8_t { gguf, huggingface };
 
   /// A .gguf file or any part of a split one; a folder with config.json and safetensors; a folder that holds
-  /// exactly one GGUF model; with `weights` off also a tokenizer.json or a folder that has one. Known kinds
+  /// exactly one GGUF model; with `weights` off also a tokenizer.json (by any name that ends in .json) or a folder that has one. Known kinds
   /// that this program does not read (ONNX, EXL2, pickles, vision and audio models, FP8, GPTQ, AWQ, ...) are
   /// refused by name.
   static Result<ModelFiles> open(const std::string& path, const OpenOptions& options = {});
