@@ -252,8 +252,7 @@ ExprPtr Parser::parse_tuple(const TupleOptions& options) {
   ExprPtr tuple = make(ExprKind::tuple, current().line);
   bool is_tuple = false;
   auto at_end = [&] {
-    return at_kind(TokenKind::variable_end) || at_kind(TokenKind::block_end) || at_kind(TokenKind::rparen) ||
-           (!options.end_name.empty() && at_name(options.end_name));
+    return at_kind(TokenKind::variable_end) || at_kind(TokenKind::block_end) || at_kind(TokenKind::rparen);
   };
   while (true) {
     if (!tuple->operands.empty()) expect(TokenKind::comma, "','");

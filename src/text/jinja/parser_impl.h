@@ -65,7 +65,6 @@ class Parser {
     bool with_conditional = true;
     bool parentheses = false;  ///< an empty tuple is one
     bool with_namespace = false;
-    std::string_view end_name;  ///< a name that ends it
   };
   ExprPtr parse_tuple(const TupleOptions& options);
 
@@ -85,7 +84,7 @@ class Parser {
   std::unique_ptr<Stmt> parse_jump(StmtKind kind, int line);
   void parse_signature(MacroDef& macro);
   void parse_macro_body(MacroDef& macro, int line, std::string_view end);
-  ExprPtr parse_target(std::string_view end_name, bool with_namespace);
+  ExprPtr parse_target(bool with_namespace);
   void check_target(const Expr& target) const;
 
   std::vector<Token> tokens_;

@@ -149,10 +149,10 @@ void Parser::check_target(const Expr& target) const {
   }
 }
 
-ExprPtr Parser::parse_target(std::string_view end_name, bool with_namespace) {
+ExprPtr Parser::parse_target(bool with_namespace) {
   // Names that are assigned to are not read: they must not count as uses of `caller` and the like.
   std::vector<MacroDef*> macros = std::exchange(macros_, {});
-  ExprPtr target = parse_tuple({.simplified = true, .with_namespace = with_namespace, .end_name = end_name});
+  ExprPtr target = parse_tuple({.simplified = true, .with_namespace = with_namespace});
   macros_ = std::move(macros);
   check_target(*target);
   return target;
@@ -160,12 +160,12 @@ ExprPtr Parser::parse_target(std::string_view end_name, bool with_namespace) {
 
 std::unique_ptr<Stmt> Parser::parse_for(int line) {
   auto loop = std::make_unique<Stmt>(StmtKind::for_, line);
-  loop->target = parse_target("in", false);
+  loop->target = parse_target(false);
   if (loop->target->kind == ExprKind::name && out_.names[static_cast<size_t>(loop->target->name)] == "loop") {
     fail_at(line, "'loop' cannot be the variable of a loop");
   }
   expect_name("in");
-  loop->expr = parse_tuple({.with_conditional = false, .end_name = "recursive"});
+  loop->expr = parse_tuple({.with_conditional = false});
   if (skip_name("if")) loop->test = parse_expression();
   loop->recursive = skip_name("recursive");
   ++loop_depth_;
@@ -197,7 +197,7 @@ std::unique_ptr<Stmt> Parser::parse_if(int line) {
 
 std::unique_ptr<Stmt> Parser::parse_set(int line) {
   auto node = std::make_unique<Stmt>(StmtKind::set, line);
-  node->target = parse_target("", true);
+  node->target = parse_target(true);
   if (skip(TokenKind::assign)) {
     node->expr = parse_tuple({});
     return node;
@@ -213,7 +213,7 @@ std::unique_ptr<Stmt> Parser::parse_with(int line) {
   auto node = std::make_unique<Stmt>(StmtKind::with, line);
   while (!at_kind(TokenKind::block_end)) {
     if (!node->targets.empty()) expect(TokenKind::comma, "','");
-    node->targets.push_back(parse_target("", false));
+    node->targets.push_back(parse_target(false));
     expect(TokenKind::assign, "'='");
     node->values.push_back(parse_expression());
   }
