@@ -1,5 +1,5 @@
-// Any bytes as an HTTP request, its body as a request of either endpoint: a refusal that names why, or checked settings.
-// The first byte says in what pieces the others come: the verdict must not depend on it.
+// Any bytes as an HTTP request, its body as a request of either endpoint: a refusal that names why, or
+// checked settings. The first byte says in what pieces the others come: the verdict must not depend on it.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -20,7 +20,8 @@ void check_settings(const GenerationSettings& settings) {
   QUINTET_CHECK(!settings.max_tokens || *settings.max_tokens > 0);
   QUINTET_CHECK(settings.stop.size() <= kMaxApiStops && check_stop_strings(settings.stop));
   QUINTET_CHECK(settings.top_logprobs >= 0 && settings.top_logprobs <= kMaxTopLogprobs);
-  for (const LogitBias& bias : settings.bias) QUINTET_CHECK(bias.token >= 0 && bias.token < kRules.vocabulary);
+  for (const LogitBias& bias : settings.bias)
+    QUINTET_CHECK(bias.token >= 0 && bias.token < kRules.vocabulary);
   SampleParams params;
   params.temperature = settings.temperature.value_or(1);
   params.top_k = settings.top_k.value_or(0);
@@ -34,7 +35,8 @@ void check_settings(const GenerationSettings& settings) {
 }
 
 void check_error(const ApiError& error) {
-  QUINTET_CHECK(error.status == 400 && !error.message.empty() && error.message.size() < 1000, "{}", error.message);
+  QUINTET_CHECK(error.status == 400 && !error.message.empty() && error.message.size() < 1000, "{}",
+                error.message);
   QUINTET_CHECK(nlohmann::json::accept(error_json(error)));
 }
 
@@ -51,7 +53,8 @@ void parse_bodies(std::string_view body) {
   if (const auto completion = parse_completion_request(body, kRules)) {
     check_settings(completion->settings);
     if (completion->prompt_tokens)
-      for (const TokenId token : *completion->prompt_tokens) QUINTET_CHECK(token >= 0 && token < kRules.vocabulary);
+      for (const TokenId token : *completion->prompt_tokens)
+        QUINTET_CHECK(token >= 0 && token < kRules.vocabulary);
   } else {
     check_error(completion.error());
   }
@@ -69,7 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const HttpParse cut = parse_http_request(bytes, limits, static_cast<size_t>(data[0] % 16) + 1);
   QUINTET_CHECK(whole.used_bytes <= bytes.size() && whole.request.body.size() <= limits.max_body_bytes);
   // Broken headers may be found out only when their end comes.
-  QUINTET_CHECK(cut.status == whole.status || (cut.status == 100 && whole.status >= 400) || (cut.status >= 400 && whole.status >= 400),
+  QUINTET_CHECK(cut.status == whole.status || (cut.status == 100 && whole.status >= 400) ||
+                    (cut.status >= 400 && whole.status >= 400),
                 "{} in pieces, {} at once", cut.status, whole.status);
   QUINTET_CHECK(cut.request.body == whole.request.body);
   (void)whole.request.header("content-type");

@@ -10,7 +10,8 @@ namespace quintet {
 namespace {
 
 size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 }  // namespace
@@ -32,9 +33,11 @@ void Answer::take_token(const TokenEvent& event) {
   ++tokens_;
   if (options_.logprobs) {
     TokenLogprob token{{tokenizer_.piece(event.token, true), event.logprob}, {}, received_characters_};
-    const size_t alternatives = std::min(event.alternatives.size(), static_cast<size_t>(options_.top_logprobs));
+    const size_t alternatives =
+        std::min(event.alternatives.size(), static_cast<size_t>(options_.top_logprobs));
     for (size_t i = 0; i < alternatives; ++i)
-      token.alternatives.push_back({tokenizer_.piece(event.alternatives[i].token, true), event.alternatives[i].logprob});
+      token.alternatives.push_back(
+          {tokenizer_.piece(event.alternatives[i].token, true), event.alternatives[i].logprob});
     pending_.push_back({std::move(token), received_bytes_});
   }
   take_text(detokenizer_.push(event.token));
@@ -42,8 +45,9 @@ void Answer::take_token(const TokenEvent& event) {
 
 std::string Answer::push(const TokenEvent& event) {
   if (done()) return {};
-  const bool ends_it = event.finish == FinishReason::stop &&
-                       std::find(options_.stop_ids.begin(), options_.stop_ids.end(), event.token) != options_.stop_ids.end();
+  const bool ends_it =
+      event.finish == FinishReason::stop &&
+      std::find(options_.stop_ids.begin(), options_.stop_ids.end(), event.token) != options_.stop_ids.end();
   if (event.token >= 0 && event.index >= next_index_ && !stopped()) {
     next_index_ = event.index + 1;
     if (!ends_it) take_token(event);
@@ -73,11 +77,11 @@ std::string Answer::push(const TokenEvent& event) {
 std::string Answer::flush(bool last) {
   AnswerPiece piece;
   piece.with_logprobs = options_.logprobs;
-  // A token goes out with the first byte of its text; one without text when all before it is out. What a stop string
-  // took back never does.
+  // A token goes out with the first byte of its text; one without text when all before it is out. What a stop
+  // string took back never does.
   size_t ready = 0;
-  while (ready < pending_.size() &&
-         (pending_[ready].begin_bytes < released_bytes_ || (last && !stopped() && failure() == FinishReason::none)))
+  while (ready < pending_.size() && (pending_[ready].begin_bytes < released_bytes_ ||
+                                     (last && !stopped() && failure() == FinishReason::none)))
     piece.logprobs.push_back(std::move(pending_[ready++].token));
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(ready));
 
@@ -99,7 +103,8 @@ std::string Answer::flush(bool last) {
   if (failure() == FinishReason::error) {
     out += sse_event(error_json(status_error(500, message_, "internal_error")));
   } else if (failure() == FinishReason::cancelled) {
-    out += sse_event(error_json(status_error(503, "The answer was cancelled: the server is stopping.", "cancelled")));
+    out += sse_event(
+        error_json(status_error(503, "The answer was cancelled: the server is stopping.", "cancelled")));
   } else {
     AnswerPiece end;
     end.finish = finish_;
@@ -110,7 +115,9 @@ std::string Answer::flush(bool last) {
   return out;
 }
 
-std::string Answer::chunk(AnswerPiece piece) { return sse_event(chunk_json(options_.head, piece, options_.include_usage)); }
+std::string Answer::chunk(AnswerPiece piece) {
+  return sse_event(chunk_json(options_.head, piece, options_.include_usage));
+}
 
 std::string Answer::body() const {
   AnswerPiece piece;

@@ -19,8 +19,9 @@ struct AnswerOptions {
   bool logprobs = false;
   int32_t top_logprobs = 0;
   std::vector<std::string> stop;
-  std::vector<TokenId> stop_ids;      ///< one that ends the answer is no part of its text
-  std::vector<TokenId> continues;     ///< the prompt's last tokens, where the text goes on from them; may be empty
+  std::vector<TokenId> stop_ids;  ///< one that ends the answer is no part of its text
+  /// The prompt's last tokens, where the text goes on from them; may be empty.
+  std::vector<TokenId> continues;
 };
 
 /// Not thread-safe. The tokenizer must outlive it.
@@ -31,12 +32,14 @@ class Answer {
   /// Takes one event and returns what to write to the stream (empty where the answer is not one).
   std::string push(const TokenEvent& event);
 
-  /// A stop string was found: the request is to be cancelled. The answer is whole once its last event has come.
+  /// A stop string was found: the request is to be cancelled. The answer is whole once its last event has
+  /// come.
   bool stopped() const { return stop_.stopped(); }
   bool done() const { return finish_ != FinishReason::none; }
   /// Once done: none, or why there is no (whole) answer.
   FinishReason failure() const {
-    return finish_ == FinishReason::error || finish_ == FinishReason::cancelled ? finish_ : FinishReason::none;
+    return finish_ == FinishReason::error || finish_ == FinishReason::cancelled ? finish_
+                                                                                : FinishReason::none;
   }
   const std::string& message() const { return message_; }
   const Usage& usage() const { return usage_; }
@@ -59,12 +62,12 @@ class Answer {
     TokenLogprob token;
     size_t begin_bytes;  ///< where its text begins
   };
-  std::vector<PendingToken> pending_;      ///< tokens whose text may still turn out to be a stop string's
-  std::vector<TokenLogprob> logprobs_;     ///< of a whole answer
-  std::string text_;                       ///< of a whole answer; of a stream, what the next chunk takes
+  std::vector<PendingToken> pending_;   ///< tokens whose text may still turn out to be a stop string's
+  std::vector<TokenLogprob> logprobs_;  ///< of a whole answer
+  std::string text_;                    ///< of a whole answer; of a stream, what the next chunk takes
   size_t received_bytes_ = 0, received_characters_ = 0;  ///< of text that the tokens gave
-  size_t released_bytes_ = 0;              ///< of text that no stop string can take back
-  int32_t next_index_ = 0;                 ///< of the next token: older events are repeats
+  size_t released_bytes_ = 0;                            ///< of text that no stop string can take back
+  int32_t next_index_ = 0;                               ///< of the next token: older events are repeats
   int32_t tokens_ = 0;
   bool begun_ = false;
   FinishReason finish_ = FinishReason::none;

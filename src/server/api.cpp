@@ -17,7 +17,7 @@
 namespace quintet {
 namespace {
 
-constexpr size_t kContinuedTokens = 8;  ///< enough to hold the longest character that a prompt may end inside of
+constexpr size_t kContinuedTokens = 8;  ///< holds the longest character that a prompt may end inside of
 constexpr int64_t kMinJsonValues = 1 << 18;
 
 int64_t now_unix_s() {
@@ -26,7 +26,8 @@ int64_t now_unix_s() {
 }
 
 uint64_t random_bits() {
-  thread_local std::mt19937_64 engine{(static_cast<uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}()};
+  thread_local std::mt19937_64 engine{(static_cast<uint64_t>(std::random_device{}()) << 32) ^
+                                      std::random_device{}()};
   return engine();
 }
 
@@ -59,7 +60,12 @@ std::string lower(std::string_view text) {
 
 /// Percent-decoding of a path segment: model ids may hold slashes.
 std::string decode_path(std::string_view text) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
@@ -75,7 +81,8 @@ std::string decode_path(std::string_view text) {
 /// Adds the headers of the CORS protocol to whatever is answered.
 class CorsExchange : public HttpExchange {
  public:
-  CorsExchange(std::shared_ptr<HttpExchange> inner, std::string origin) : inner_(std::move(inner)), origin_(std::move(origin)) {}
+  CorsExchange(std::shared_ptr<HttpExchange> inner, std::string origin)
+      : inner_(std::move(inner)), origin_(std::move(origin)) {}
   void respond(HttpResponse response) override { inner_->respond(with_origin(std::move(response))); }
   void begin_stream(HttpResponse head) override { inner_->begin_stream(with_origin(std::move(head))); }
   bool write(std::string_view bytes) override { return inner_->write(bytes); }
@@ -100,7 +107,9 @@ struct Api::Route {
   bool open;              ///< asks for no key
   void (Api::*handler)(const HttpRequest&, const std::shared_ptr<HttpExchange>&) const;
 
-  bool matches(std::string_view wanted) const { return path.ends_with('/') ? wanted.starts_with(path) && wanted.size() > path.size() : wanted == path; }
+  bool matches(std::string_view wanted) const {
+    return path.ends_with('/') ? wanted.starts_with(path) && wanted.size() > path.size() : wanted == path;
+  }
 };
 
 const Api::Route Api::kRoutes[] = {
@@ -112,8 +121,13 @@ const Api::Route Api::kRoutes[] = {
 };
 
 Api::Api(EngineClient& engine, const Model& model, const ServerOptions& options, Frontend& frontend)
-    : engine_(engine), model_(model), options_(options), frontend_(frontend), prompts_(model),
-      model_id_(name_of_model(model, options.model_alias)), fingerprint_(fmt::format("fp_{:016x}", options.numerics_id)),
+    : engine_(engine),
+      model_(model),
+      options_(options),
+      frontend_(frontend),
+      prompts_(model),
+      model_id_(name_of_model(model, options.model_alias)),
+      fingerprint_(fmt::format("fp_{:016x}", options.numerics_id)),
       started_unix_s_(now_unix_s()) {}
 
 void Api::handle(HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) const {
@@ -139,16 +153,24 @@ void Api::dispatch(const HttpRequest& request, const std::shared_ptr<HttpExchang
       continue;
     }
     if (!route.open && !authorized(request))
-      return refuse(exchange, status_error(401, "Incorrect or missing API key: send \"Authorization: Bearer KEY\".", "invalid_api_key"));
+      return refuse(exchange,
+                    status_error(401, "Incorrect or missing API key: send \"Authorization: Bearer KEY\".",
+                                 "invalid_api_key"));
     return (this->*route.handler)(request, exchange);
   }
   if (other_method != nullptr) {
-    HttpResponse response = error_response(status_error(
-        405, fmt::format("Method {} is not allowed for {}, allowed is {}.", quote_text(request.method), request.path, other_method->method), "method_not_allowed"));
+    HttpResponse response = error_response(
+        status_error(405,
+                     fmt::format("Method {} is not allowed for {}, allowed is {}.",
+                                 quote_text(request.method), request.path, other_method->method),
+                     "method_not_allowed"));
     response.headers.push_back({"Allow", std::string(other_method->method)});
     return exchange->respond(std::move(response));
   }
-  refuse(exchange, status_error(404, fmt::format("Unknown URL: {} {}.", quote_text(request.method), quote_text(request.path)), "unknown_url"));
+  refuse(exchange,
+         status_error(
+             404, fmt::format("Unknown URL: {} {}.", quote_text(request.method), quote_text(request.path)),
+             "unknown_url"));
 }
 
 bool Api::authorized(const HttpRequest& request) const {
@@ -157,22 +179,31 @@ bool Api::authorized(const HttpRequest& request) const {
   if (given.size() < 7 || lower(given.substr(0, 7)) != "bearer ") return false;
   given = trim(given.substr(7));
   // In constant time: how long a wrong key takes must not tell how much of it is right.
-  return given.size() == options_.api_key.size() && CRYPTO_memcmp(given.data(), options_.api_key.data(), given.size()) == 0;
+  return given.size() == options_.api_key.size() &&
+         CRYPTO_memcmp(given.data(), options_.api_key.data(), given.size()) == 0;
 }
 
 std::optional<ApiError> Api::check_body_type(const HttpRequest& request) const {
   const std::string_view given = request.header("Content-Type");
   // Browsers send other types across sites without asking first; so this also keeps web pages out.
   if (lower(trim(given.substr(0, given.find(';')))) != "application/json")
-    return status_error(415, fmt::format("Header 'Content-Type': found '{}', allowed is application/json.", quote_text(given)), "unsupported_media_type");
-  if (const std::string_view encoding = request.header("Content-Encoding"); !encoding.empty() && lower(encoding) != "identity")
-    return status_error(415, fmt::format("Header 'Content-Encoding': found '{}', allowed is identity.", quote_text(encoding)), "unsupported_media_type");
+    return status_error(
+        415,
+        fmt::format("Header 'Content-Type': found '{}', allowed is application/json.", quote_text(given)),
+        "unsupported_media_type");
+  if (const std::string_view encoding = request.header("Content-Encoding");
+      !encoding.empty() && lower(encoding) != "identity")
+    return status_error(
+        415, fmt::format("Header 'Content-Encoding': found '{}', allowed is identity.", quote_text(encoding)),
+        "unsupported_media_type");
   return {};
 }
 
 std::optional<ApiError> Api::check_model(const std::string& name) const {
   if (name.empty() || name == model_id_) return {};
-  ApiError error = status_error(404, fmt::format("The model '{}' does not exist; this server has '{}'.", quote_text(name), model_id_), "model_not_found");
+  ApiError error = status_error(
+      404, fmt::format("The model '{}' does not exist; this server has '{}'.", quote_text(name), model_id_),
+      "model_not_found");
   error.param = "model";
   return error;
 }
@@ -185,19 +216,24 @@ RequestRules Api::rules() const {
   return rules;
 }
 
-void Api::refuse(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error) const { exchange->respond(error_response(error)); }
+void Api::refuse(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error) const {
+  exchange->respond(error_response(error));
+}
 
-void Api::answer(const std::shared_ptr<HttpExchange>& exchange, std::string json) const { exchange->respond(json_response(std::move(json))); }
+void Api::answer(const std::shared_ptr<HttpExchange>& exchange, std::string json) const {
+  exchange->respond(json_response(std::move(json)));
+}
 
 void Api::health(const HttpRequest&, const std::shared_ptr<HttpExchange>& exchange) const {
   const EngineStats stats = engine_.stats();
-  HttpResponse response = json_response(nlohmann::ordered_json{{"status", draining_ ? "stopping" : "ok"},
-                                                               {"model", model_id_},
-                                                               {"running", stats.running},
-                                                               {"waiting", stats.waiting},
-                                                               {"kv_blocks_free", stats.kv_blocks_free},
-                                                               {"kv_blocks_total", stats.kv_blocks_total}}
-                                            .dump());
+  HttpResponse response = json_response(nlohmann::ordered_json{
+      {"status", draining_ ? "stopping" : "ok"},
+      {"model", model_id_},
+      {"running", stats.running},
+      {"waiting", stats.waiting},
+      {"kv_blocks_free", stats.kv_blocks_free},
+      {"kv_blocks_total",
+       stats.kv_blocks_total}}.dump());
   if (draining_) response.status = 503;
   exchange->respond(std::move(response));
 }
@@ -207,7 +243,8 @@ void Api::list_models(const HttpRequest&, const std::shared_ptr<HttpExchange>& e
 }
 
 void Api::show_model(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) const {
-  const std::string name = decode_path(std::string_view(request.path).substr(std::string_view("/v1/models/").size()));
+  const std::string name =
+      decode_path(std::string_view(request.path).substr(std::string_view("/v1/models/").size()));
   if (const auto error = check_model(name)) return refuse(exchange, *error);
   answer(exchange, model_json({model_id_, started_unix_s_, engine_.limits().context}));
 }
@@ -231,30 +268,39 @@ void Api::complete(const HttpRequest& request, const std::shared_ptr<HttpExchang
   submit(Endpoint::completions, std::move(parsed->settings), {std::move(tokens), true}, exchange);
 }
 
-ApiResult<int32_t> Api::room_for_answer(const GenerationSettings& settings, size_t prompt_tokens, Endpoint endpoint) const {
+ApiResult<int32_t> Api::room_for_answer(const GenerationSettings& settings, size_t prompt_tokens,
+                                        Endpoint endpoint) const {
   const int64_t context = engine_.limits().context;
   const int64_t prompt = static_cast<int64_t>(prompt_tokens);
   const int64_t answer = settings.max_tokens.value_or(1);
   if (prompt + answer <= context) return static_cast<int32_t>(settings.max_tokens.value_or(0));
-  return field_error(endpoint == Endpoint::chat ? "messages" : "prompt",
-                     fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the {}, {} "
-                                 "in the completion). Please reduce the length of the {} or of the completion.",
-                                 context, prompt + answer, prompt, endpoint == Endpoint::chat ? "messages" : "prompt", answer,
-                                 endpoint == Endpoint::chat ? "messages" : "prompt"),
-                     "context_length_exceeded");
+  return field_error(
+      endpoint == Endpoint::chat ? "messages" : "prompt",
+      fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in "
+                  "the {}, {} "
+                  "in the completion). Please reduce the length of the {} or of the completion.",
+                  context, prompt + answer, prompt, endpoint == Endpoint::chat ? "messages" : "prompt",
+                  answer, endpoint == Endpoint::chat ? "messages" : "prompt"),
+      "context_length_exceeded");
 }
 
-void Api::submit(Endpoint endpoint, GenerationSettings settings, Prompt prompt, const std::shared_ptr<HttpExchange>& exchange) const {
+void Api::submit(Endpoint endpoint, GenerationSettings settings, Prompt prompt,
+                 const std::shared_ptr<HttpExchange>& exchange) const {
   if (draining_) return refuse(exchange, status_error(503, "The server is stopping.", "stopping"));
   const char* prompt_name = endpoint == Endpoint::chat ? "messages" : "prompt";
   if (prompt.tokens.empty())
-    return refuse(exchange, field_error(prompt_name, fmt::format("Invalid value for '{}': found no tokens, allowed is at least one.", prompt_name), "invalid_value"));
+    return refuse(exchange,
+                  field_error(prompt_name,
+                              fmt::format("Invalid value for '{}': found no tokens, allowed is at least one.",
+                                          prompt_name),
+                              "invalid_value"));
   const auto room = room_for_answer(settings, prompt.tokens.size(), endpoint);
   if (!room) return refuse(exchange, room.error());
 
   AnswerOptions answer;
   answer.head.endpoint = endpoint;
-  answer.head.id = fmt::format("{}-{:016x}{:08x}", endpoint == Endpoint::chat ? "chatcmpl" : "cmpl", random_bits(), static_cast<uint32_t>(random_bits()));
+  answer.head.id = fmt::format("{}-{:016x}{:08x}", endpoint == Endpoint::chat ? "chatcmpl" : "cmpl",
+                               random_bits(), static_cast<uint32_t>(random_bits()));
   answer.head.model = model_id_;
   answer.head.fingerprint = fingerprint_;
   answer.head.created_unix_s = now_unix_s();
@@ -265,7 +311,9 @@ void Api::submit(Endpoint endpoint, GenerationSettings settings, Prompt prompt, 
   answer.stop = std::move(settings.stop);
   answer.stop_ids = model_.stop_ids;
   if (prompt.continues_text)
-    answer.continues.assign(prompt.tokens.end() - static_cast<ptrdiff_t>(std::min(prompt.tokens.size(), kContinuedTokens)), prompt.tokens.end());
+    answer.continues.assign(
+        prompt.tokens.end() - static_cast<ptrdiff_t>(std::min(prompt.tokens.size(), kContinuedTokens)),
+        prompt.tokens.end());
 
   Request request;
   request.prompt = std::move(prompt.tokens);

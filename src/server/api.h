@@ -44,8 +44,10 @@ class Api {
   bool authorized(const HttpRequest& request) const;
   std::optional<ApiError> check_body_type(const HttpRequest& request) const;
   std::optional<ApiError> check_model(const std::string& name) const;
-  ApiResult<int32_t> room_for_answer(const GenerationSettings& settings, size_t prompt_tokens, Endpoint endpoint) const;
-  void submit(Endpoint endpoint, GenerationSettings settings, Prompt prompt, const std::shared_ptr<HttpExchange>& exchange) const;
+  ApiResult<int32_t> room_for_answer(const GenerationSettings& settings, size_t prompt_tokens,
+                                     Endpoint endpoint) const;
+  void submit(Endpoint endpoint, GenerationSettings settings, Prompt prompt,
+              const std::shared_ptr<HttpExchange>& exchange) const;
   void refuse(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error) const;
   void answer(const std::shared_ptr<HttpExchange>& exchange, std::string json) const;
   RequestRules rules() const;

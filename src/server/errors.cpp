@@ -30,7 +30,9 @@ ApiError api_error(const Error& error, std::string param) {
 }
 
 std::string error_json(const ApiError& error) {
-  const auto text_or_null = [](const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); };
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? nlohmann::json() : nlohmann::json(text);
+  };
   const nlohmann::ordered_json body = {{"error",
                                         {{"message", error.message},
                                          {"type", error.type},

@@ -1,4 +1,5 @@
-// Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}} under the right status.
+// Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}} under the right
+// status.
 #pragma once
 
 #include <string>
@@ -23,8 +24,9 @@ struct ApiError {
 template <class T>
 class [[nodiscard]] ApiResult {
  public:
-  ApiResult(T value) : state_(std::in_place_index<0>, std::move(value)) {}         // NOLINT: implicit by design
-  ApiResult(ApiError error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit by design
+  ApiResult(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  ApiResult(ApiError error)
+      : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit by design
   bool has_value() const { return state_.index() == 0; }
   explicit operator bool() const { return has_value(); }
   T& operator*() { return std::get<0>(state_); }

@@ -24,7 +24,8 @@ void Fields::fail(const std::string& path, std::string message, std::string code
 }
 
 void Fields::fail_type(const std::string& path, std::string_view wanted, const Json& found) {
-  fail(path, fmt::format("Invalid type for '{}': found {}, allowed is {}.", path, kind_of(found), wanted), "invalid_type");
+  fail(path, fmt::format("Invalid type for '{}': found {}, allowed is {}.", path, kind_of(found), wanted),
+       "invalid_type");
 }
 
 void Fields::fail_value(const std::string& path, std::string message) {
@@ -45,7 +46,8 @@ const Fields::Json* Fields::take(std::string_view name) {
 const Fields::Json* Fields::require(std::string_view name) {
   const Json* value = take(name);
   if (value == nullptr)
-    fail(path_of(name), fmt::format("Missing required parameter: '{}'.", path_of(name)), "missing_required_parameter");
+    fail(path_of(name), fmt::format("Missing required parameter: '{}'.", path_of(name)),
+         "missing_required_parameter");
   return value;
 }
 
@@ -66,7 +68,8 @@ std::optional<double> Fields::number(std::string_view name, double min, double m
   }
   const double number = value->get<double>();
   if (number >= min && number <= max) return number;
-  fail_value(path_of(name), fmt::format("found {}, allowed are numbers from {:g} to {:g}", quote_json(*value), min, max));
+  fail_value(path_of(name),
+             fmt::format("found {}, allowed are numbers from {:g} to {:g}", quote_json(*value), min, max));
   return {};
 }
 
@@ -78,9 +81,11 @@ std::optional<int64_t> Fields::integer(std::string_view name, int64_t min, int64
     fail_type(path_of(name), "an integer of at most 64 bits", *value);
     return {};
   }
-  const bool too_big = value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  const bool too_big =
+      value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   if (!too_big && value->get<int64_t>() >= min && value->get<int64_t>() <= max) return value->get<int64_t>();
-  fail_value(path_of(name), fmt::format("found {}, allowed are integers from {} to {}", quote_json(*value), min, max));
+  fail_value(path_of(name),
+             fmt::format("found {}, allowed are integers from {} to {}", quote_json(*value), min, max));
   return {};
 }
 
@@ -102,7 +107,8 @@ void Fields::finish() {
   if (error_) return;
   for (const auto& [name, value] : object_.items())
     if (std::find(known_.begin(), known_.end(), name) == known_.end())
-      return fail(path_of(quote_text(name)), fmt::format("Unknown parameter: '{}'.", path_of(quote_text(name))), "unknown_parameter");
+      return fail(path_of(quote_text(name)),
+                  fmt::format("Unknown parameter: '{}'.", path_of(quote_text(name))), "unknown_parameter");
 }
 
 }  // namespace quintet

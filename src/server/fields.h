@@ -1,4 +1,5 @@
-// Reads the members of a JSON object one by one: checks types and ranges, keeps the first error, finds unknown members.
+// Reads the members of a JSON object one by one: checks types and ranges, keeps the first error, finds
+// unknown members.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,14 @@
 
 namespace quintet {
 
-/// A member that is null counts as absent. After the first error, in this reader or another with the same slot, nothing
-/// more is read.
+/// A member that is null counts as absent. After the first error, in this reader or another with the same
+/// slot, nothing more is read.
 class Fields {
  public:
   using Json = nlohmann::ordered_json;
 
-  /// `path` is where the object lies ("messages[0]"), empty at the top. Reports to `error` where `value` is no object.
+  /// `path` is where the object lies ("messages[0]"), empty at the top. Reports to `error` where `value` is
+  /// no object.
   Fields(const Json& value, std::string path, std::optional<ApiError>& error);
 
   /// The member, or null where it is absent. It is known from then on.

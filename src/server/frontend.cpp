@@ -11,9 +11,9 @@
 namespace quintet {
 namespace {
 
-constexpr int64_t kPollUs = 20'000;           // how late a stop may be seen
-constexpr int64_t kCancelWaitMs = 2'000;      // the engine hears of a cancel within a step
-constexpr int64_t kKeepAliveMs = 15'000;      // proxies commonly close what is silent for 60 s
+constexpr int64_t kPollUs = 20'000;       // how late a stop may be seen
+constexpr int64_t kCancelWaitMs = 2'000;  // the engine hears of a cancel within a step
+constexpr int64_t kKeepAliveMs = 15'000;  // proxies commonly close what is silent for 60 s
 constexpr int64_t kKeepAliveEveryMs = 1'000;
 
 int64_t now_ms() {
@@ -33,7 +33,8 @@ struct Frontend::Job {
   int64_t written_ms = 0;
 };
 
-Frontend::Frontend(EngineClient& engine, const Tokenizer& tokenizer) : engine_(engine), tokenizer_(tokenizer) {
+Frontend::Frontend(EngineClient& engine, const Tokenizer& tokenizer)
+    : engine_(engine), tokenizer_(tokenizer) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -49,7 +50,8 @@ void Frontend::submit(Request request, AnswerOptions options, std::shared_ptr<Ht
     std::lock_guard job_lock(job->mutex);
     {
       std::lock_guard lock(mutex_);
-      if (stopping_) return exchange->respond(error_response(status_error(503, "The server is stopping.", "stopping")));
+      if (stopping_)
+        return exchange->respond(error_response(status_error(503, "The server is stopping.", "stopping")));
       jobs_.emplace(id, job);
     }
     if (const Status submitted = engine_.submit(std::move(request)); !submitted) {
@@ -58,7 +60,11 @@ void Frontend::submit(Request request, AnswerOptions options, std::shared_ptr<Ht
       return exchange->respond(error_response(api_error(submitted.error())));
     }
     job->written_ms = now_ms();
-    if (stream) exchange->begin_stream({.status = 200, .content_type = "text/event-stream; charset=utf-8", .headers = {{"Cache-Control", "no-cache"}}, .body = ""});
+    if (stream)
+      exchange->begin_stream({.status = 200,
+                              .content_type = "text/event-stream; charset=utf-8",
+                              .headers = {{"Cache-Control", "no-cache"}},
+                              .body = ""});
   }
   exchange->on_leave([this, id] {
     LOG_DEBUG("request {}: the client has left", id);
@@ -115,9 +121,11 @@ void Frontend::finish(Job& job) {
       LOG_ERROR("a request failed: {}", answer.message());
       return job.exchange->respond(error_response(status_error(500, answer.message(), "internal_error")));
     case FinishReason::cancelled:
-      return job.exchange->respond(error_response(status_error(503, "The answer was cancelled: the server is stopping.", "cancelled")));
+      return job.exchange->respond(error_response(
+          status_error(503, "The answer was cancelled: the server is stopping.", "cancelled")));
     default:
-      return job.exchange->respond({.status = 200, .content_type = "application/json", .headers = {}, .body = answer.body()});
+      return job.exchange->respond(
+          {.status = 200, .content_type = "application/json", .headers = {}, .body = answer.body()});
   }
 }
 

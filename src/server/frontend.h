@@ -1,5 +1,5 @@
-// Between HTTP and the engine: submits requests, routes their tokens to the clients that wait, and cancels for those
-// that left.
+// Between HTTP and the engine: submits requests, routes their tokens to the clients that wait, and cancels
+// for those that left.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,8 @@ class Frontend {
   bool wait_idle(int64_t timeout_ms);
   /// Cancels every request: each ends with an error for its client.
   void cancel_all();
-  /// cancel_all(), waits for the engine to hear of it, answers for it where it does not, and joins the thread.
+  /// cancel_all(), waits for the engine to hear of it, answers for it where it does not, and joins the
+  /// thread.
   void shut_down();
 
  private:

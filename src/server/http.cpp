@@ -17,8 +17,11 @@ constexpr int64_t kAcceptPauseMs = 100;  ///< after a failed accept (out of desc
 class BeastServer : public HttpServer {
  public:
   BeastServer(const HttpOptions& options, HttpHandler handler, HttpRefusal refusal)
-      : hub_(options, std::move(handler), std::move(refusal)), strand_(asio::make_strand(hub_.io)), acceptor_(strand_),
-        pause_(strand_), work_(hub_.io.get_executor()) {}
+      : hub_(options, std::move(handler), std::move(refusal)),
+        strand_(asio::make_strand(hub_.io)),
+        acceptor_(strand_),
+        pause_(strand_),
+        work_(hub_.io.get_executor()) {}
   ~BeastServer() override { close(); }
 
   Status listen() {
@@ -35,7 +38,8 @@ class BeastServer : public HttpServer {
     if (error) return io_error(fmt::format("cannot listen on {}: {}", where, error.message()));
     port_ = acceptor_.local_endpoint(error).port();
     asio::post(strand_, [this] { accept(); });
-    for (int i = 0; i < std::max(1, hub_.options.threads); ++i) threads_.emplace_back([this] { hub_.io.run(); });
+    for (int i = 0; i < std::max(1, hub_.options.threads); ++i)
+      threads_.emplace_back([this] { hub_.io.run(); });
     return {};
   }
 
@@ -53,7 +57,8 @@ class BeastServer : public HttpServer {
 
   bool wait_idle(int64_t timeout_ms) override {
     std::unique_lock lock(hub_.mutex);
-    return hub_.idle.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return hub_.connections.empty(); });
+    return hub_.idle.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                              [&] { return hub_.connections.empty(); });
   }
 
   void close() override {
@@ -78,17 +83,18 @@ class BeastServer : public HttpServer {
 
   void accept() {
     if (hub_.draining) return;
-    acceptor_.async_accept(asio::make_strand(hub_.io), asio::bind_executor(strand_, [this](ErrorCode error, tcp::socket socket) {
-      if (hub_.draining) return;
-      if (error) {
-        LOG_WARN("http: accept: {}", error.message());
-        pause_.expires_after(std::chrono::milliseconds(kAcceptPauseMs));
-        pause_.async_wait([this](ErrorCode) { accept(); });
-        return;
-      }
-      take(std::move(socket));
-      accept();
-    }));
+    acceptor_.async_accept(asio::make_strand(hub_.io),
+                           asio::bind_executor(strand_, [this](ErrorCode error, tcp::socket socket) {
+                             if (hub_.draining) return;
+                             if (error) {
+                               LOG_WARN("http: accept: {}", error.message());
+                               pause_.expires_after(std::chrono::milliseconds(kAcceptPauseMs));
+                               pause_.async_wait([this](ErrorCode) { accept(); });
+                               return;
+                             }
+                             take(std::move(socket));
+                             accept();
+                           }));
   }
 
   void take(tcp::socket socket) {
@@ -103,10 +109,12 @@ class BeastServer : public HttpServer {
 
   /// A best effort: the answer fits into an empty socket buffer.
   void turn_away(tcp::socket socket) {
-    const auto answer = hub_.refusal(503, fmt::format("The server has its {} connections.", hub_.options.limits.max_connections));
-    const auto text = fmt::format("HTTP/1.1 503 Service Unavailable\r\nContent-Type: {}\r\nRetry-After: 1\r\nContent-Length: {}\r\n"
-                                  "Connection: close\r\n\r\n{}",
-                                  answer.content_type, answer.body.size(), answer.body);
+    const auto answer = hub_.refusal(
+        503, fmt::format("The server has its {} connections.", hub_.options.limits.max_connections));
+    const auto text = fmt::format(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: {}\r\nRetry-After: 1\r\nContent-Length: {}\r\n"
+        "Connection: close\r\n\r\n{}",
+        answer.content_type, answer.body.size(), answer.body);
     ErrorCode ignored;
     socket.non_blocking(true, ignored);
     socket.write_some(asio::buffer(text), ignored);
@@ -130,7 +138,8 @@ std::string_view HttpRequest::header(std::string_view name) const {
   return {};
 }
 
-Result<std::unique_ptr<HttpServer>> start_http(const HttpOptions& options, HttpHandler handler, HttpRefusal refusal) {
+Result<std::unique_ptr<HttpServer>> start_http(const HttpOptions& options, HttpHandler handler,
+                                               HttpRefusal refusal) {
   auto server = std::make_unique<BeastServer>(options, std::move(handler), std::move(refusal));
   TRY(server->listen());
   return std::unique_ptr<HttpServer>(std::move(server));

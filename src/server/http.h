@@ -39,14 +39,16 @@ struct HttpResponse {
   std::string body;
 };
 
-/// One request that waits for its answer. Thread-safe; calls never block. Dropped without an answer, it answers 500.
+/// One request that waits for its answer. Thread-safe; calls never block. Dropped without an answer, it
+/// answers 500.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
   /// The whole answer. Exactly one of respond() or begin_stream() ... end().
   virtual void respond(HttpResponse response) = 0;
   virtual void begin_stream(HttpResponse head) = 0;
-  /// False where the client has gone, or is further behind than ServerLimits::max_unsent_bytes: it is left then.
+  /// False where the client has gone, or is further behind than ServerLimits::max_unsent_bytes: it is left
+  /// then.
   virtual bool write(std::string_view bytes) = 0;
   virtual void end() = 0;
   /// `callback` runs once if the client goes away before the answer is whole; at once if it already has.
@@ -78,18 +80,19 @@ class HttpServer {
   virtual void close() = 0;
 };
 
-Result<std::unique_ptr<HttpServer>> start_http(const HttpOptions& options, HttpHandler handler, HttpRefusal refusal);
+Result<std::unique_ptr<HttpServer>> start_http(const HttpOptions& options, HttpHandler handler,
+                                               HttpRefusal refusal);
 
 /// What reading the bytes of one request gave.
 struct HttpParse {
-  int status = 0;         ///< 0: `request` is whole; 100: more bytes are needed; else the status of the refusal
-  std::string message;    ///< why it was refused
+  int status = 0;       ///< 0: `request` is whole; 100: more bytes are needed; else the status of the refusal
+  std::string message;  ///< why it was refused
   HttpRequest request;
   size_t used_bytes = 0;  ///< of the input, where it is whole
 };
 
-/// Reads one request from `bytes`, given in pieces of `piece_bytes` (0: at once), as a connection does. For tests and
-/// the fuzzer.
+/// Reads one request from `bytes`, given in pieces of `piece_bytes` (0: at once), as a connection does. For
+/// tests and the fuzzer.
 HttpParse parse_http_request(std::string_view bytes, const ServerLimits& limits, size_t piece_bytes = 0);
 
 }  // namespace quintet

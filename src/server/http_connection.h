@@ -1,8 +1,8 @@
 // One connection and the exchanges of its requests, on Boost.Asio. Included by http.cpp alone.
 //
-// Each connection lives on a strand. It always has one read outstanding, also while a request waits for its answer, so
-// that a client that leaves is noticed at once. Requests of one connection are answered one after the other; those that
-// were sent ahead wait in the input buffer, which is bounded.
+// Each connection lives on a strand. It always has one read outstanding, also while a request waits for its
+// answer, so that a client that leaves is noticed at once. Requests of one connection are answered one after
+// the other; those that were sent ahead wait in the input buffer, which is bounded.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ using tcp = asio::ip::tcp;
 
 inline constexpr size_t kReadBytes = 16u << 10;  ///< most that one read takes
 inline constexpr int kSendBufferBytes = 128 << 10;
-inline constexpr int64_t kReadOnMs = 250;   ///< how long a client that sent a lot ahead is not read from
-inline constexpr int64_t kLingerMs = 2000;  ///< how long a refused client may go on sending before the socket closes
+inline constexpr int64_t kReadOnMs = 250;       ///< how long a client that sent a lot ahead is not read from
+inline constexpr int64_t kLingerMs = 2000;      ///< how long a refused client may go on sending
 inline constexpr int64_t kDrainLingerMs = 200;  ///< the same while the server stops
 
 /// What an exchange and its connection share. The mutex guards `leave`, `gone` and `ended`.
@@ -80,7 +80,8 @@ struct Hub {
   template <class Task>
   void each(Task task);
 
-  asio::io_context io;  ///< last: handlers that never ran are destroyed with it, and their connections use the above
+  /// Last: handlers that never ran are destroyed with it, and their connections use the above.
+  asio::io_context io;
 };
 
 inline std::string date_header() {
@@ -95,8 +96,12 @@ inline std::string date_header() {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Hub& hub, tcp::socket socket)
-      : hub_(hub), limits_(hub.options.limits), socket_(std::move(socket)), read_timer_(socket_.get_executor()),
-        write_timer_(socket_.get_executor()), read_bytes_(kReadBytes) {
+      : hub_(hub),
+        limits_(hub.options.limits),
+        socket_(std::move(socket)),
+        read_timer_(socket_.get_executor()),
+        write_timer_(socket_.get_executor()),
+        read_bytes_(kReadBytes) {
     std::lock_guard lock(hub_.mutex);
     hub_.connections.insert(this);
   }
@@ -120,7 +125,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Runs task(connection) on the strand.
   template <class Task>
   void post(Task task) {
-    asio::post(socket_.get_executor(), [self = shared_from_this(), task = std::move(task)]() mutable { task(*self); });
+    asio::post(socket_.get_executor(),
+               [self = shared_from_this(), task = std::move(task)]() mutable { task(*self); });
   }
 
   /// The server stops: an idle connection ends here, a busy one after its answer.
@@ -198,7 +204,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
       const bool fresh = !reader_->started();
       input_.erase(0, reader_->feed(input_.data(), input_.size()));
       if (reader_->state() == RequestReader::State::whole) return dispatch();
-      if (reader_->state() == RequestReader::State::refused) return refuse(reader_->status(), reader_->message());
+      if (reader_->state() == RequestReader::State::refused)
+        return refuse(reader_->status(), reader_->message());
       if (peer_done_) return close();
       if (fresh && reader_->started()) set_read_deadline(limits_.read_timeout_ms);
       if (reader_->take_expectation()) {
@@ -219,26 +226,27 @@ class Connection : public std::enable_shared_from_this<Connection> {
       }
     }
     reading_ = true;
-    socket_.async_read_some(asio::buffer(read_bytes_), [self = shared_from_this()](ErrorCode error, size_t bytes) {
-      self->reading_ = false;
-      if (self->closed_) return;
-      if (error) return self->on_read_error(error);
-      if (!self->lingering_) self->input_.append(self->read_bytes_.data(), bytes);
-      self->advance();
-    });
+    socket_.async_read_some(asio::buffer(read_bytes_),
+                            [self = shared_from_this()](ErrorCode error, size_t bytes) {
+                              self->reading_ = false;
+                              if (self->closed_) return;
+                              if (error) return self->on_read_error(error);
+                              if (!self->lingering_) self->input_.append(self->read_bytes_.data(), bytes);
+                              self->advance();
+                            });
   }
 
   void on_read_error(const ErrorCode& error) {
     peer_done_ = true;
-    // An orderly end of the client's half while an answer is under way means that it has left; one that is only being
-    // written out is still delivered, and so are answers to requests that were sent before.
+    // An orderly end of the client's half while an answer is under way means that it has left; one that is
+    // only being written out is still delivered, and so are answers to requests that were sent before.
     if (error == asio::error::eof && flow_ && answer_whole_) return;
     if (error == asio::error::eof && !flow_ && !lingering_) return advance();
     close();
   }
 
-  /// The client has sent a lot ahead. Where answers are quick it is enough to read no more for now; where one takes its
-  /// time, the only way to see whether the client has left is to read on, up to a bound.
+  /// The client has sent a lot ahead. Where answers are quick it is enough to read no more for now; where one
+  /// takes its time, the only way to see whether the client has left is to read on, up to a bound.
   void wait_before_reading_on() {
     const auto deadline = ++read_deadline_;
     read_timer_.expires_after(std::chrono::milliseconds(kReadOnMs));
@@ -255,7 +263,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     read_timer_.async_wait([self = shared_from_this(), deadline](ErrorCode) {
       if (self->closed_ || self->read_deadline_ != deadline) return;
       if (self->lingering_ || !self->reader_->started()) return self->close();
-      self->refuse(408, fmt::format("The request was not complete after {} ms.", self->limits_.read_timeout_ms));
+      self->refuse(408,
+                   fmt::format("The request was not complete after {} ms.", self->limits_.read_timeout_ms));
     });
   }
 
@@ -345,7 +354,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ErrorCode ignored;
     socket_.shutdown(tcp::socket::shutdown_send, ignored);
     if (peer_done_) return close();
-    // Closing with unread input would reset the connection, and the client could lose the answer that explains why.
+    // Closing with unread input would reset the connection, and the client could lose the answer that
+    // explains why.
     lingering_ = true;
     input_.clear();
     set_read_deadline(hub_.draining ? kDrainLingerMs : kLingerMs);
@@ -356,13 +366,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const ServerLimits& limits_;
   tcp::socket socket_;
   asio::steady_timer read_timer_, write_timer_;
-  uint64_t read_deadline_ = 0, write_deadline_ = 0;  ///< number of the deadline that counts; older ones are void
+  uint64_t read_deadline_ = 0,
+           write_deadline_ = 0;   ///< number of the deadline that counts; older ones are void
   std::vector<char> read_bytes_;  ///< where the outstanding read puts what comes
   std::string input_;             ///< what came and is not parsed yet
   std::optional<RequestReader> reader_;
   std::shared_ptr<Flow> flow_;  ///< of the request that is being answered, or null
 
-  std::string output_, flying_;  ///< to be written, being written
+  std::string output_, flying_;                       ///< to be written, being written
   uint64_t output_payload_ = 0, flying_payload_ = 0;  ///< bytes of both that count as unsent by the stream
   size_t flying_offset_ = 0;
 
@@ -404,24 +415,28 @@ class Exchange : public HttpExchange {
   void respond(HttpResponse response) override {
     begun_ = ended_ = true;
     if (flow_->is_gone()) return;
-    connection_->post([flow = flow_, response = std::move(response)](Connection& self) { self.respond(flow, response); });
+    connection_->post(
+        [flow = flow_, response = std::move(response)](Connection& self) { self.respond(flow, response); });
   }
 
   void begin_stream(HttpResponse head) override {
     begun_ = true;
     if (flow_->is_gone()) return;
-    connection_->post([flow = flow_, head = std::move(head)](Connection& self) { self.begin_stream(flow, head); });
+    connection_->post(
+        [flow = flow_, head = std::move(head)](Connection& self) { self.begin_stream(flow, head); });
   }
 
   bool write(std::string_view bytes) override {
     if (too_slow_ || flow_->is_gone()) return false;
     if ((flow_->unsent_bytes += bytes.size()) > connection_->limits().max_unsent_bytes) {
-      LOG_WARN("http: a client is more than {} bytes behind its stream and is left", connection_->limits().max_unsent_bytes);
+      LOG_WARN("http: a client is more than {} bytes behind its stream and is left",
+               connection_->limits().max_unsent_bytes);
       too_slow_ = true;
       connection_->post([](Connection& self) { self.close(); });
       return false;
     }
-    connection_->post([flow = flow_, text = std::string(bytes)](Connection& self) { self.write(flow, text); });
+    connection_->post(
+        [flow = flow_, text = std::string(bytes)](Connection& self) { self.write(flow, text); });
     return true;
   }
 

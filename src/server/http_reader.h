@@ -20,7 +20,8 @@ using ErrorCode = boost::system::error_code;
 inline constexpr size_t kAheadBytes = 64u << 10;  ///< what a client may send ahead of its running request
 
 inline bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](unsigned char x, unsigned char y) {
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](unsigned char x, unsigned char y) {
            return (x >= 'A' && x <= 'Z' ? x + 32 : x) == (y >= 'A' && y <= 'Z' ? y + 32 : y);
          });
 }
@@ -70,7 +71,8 @@ class RequestReader {
   int status() const { return status_; }
   const std::string& message() const { return message_; }
 
-  /// Takes what it can of `bytes`; returns how much that was. What is left must come again with more behind it.
+  /// Takes what it can of `bytes`; returns how much that was. What is left must come again with more behind
+  /// it.
   size_t feed(const char* bytes, size_t size) {
     size_t used = 0;
     while (state_ == State::more && used < size) {
@@ -81,10 +83,12 @@ class RequestReader {
       used += taken;
       if (in_header) header_bytes_ += taken;
       // Beast bounds what it has not parsed yet; the fields that it has taken are counted here.
-      if (in_header && header_bytes_ + (error == bhttp::error::need_more ? size - used : 0) > limits_.max_header_bytes)
+      if (in_header &&
+          header_bytes_ + (error == bhttp::error::need_more ? size - used : 0) > limits_.max_header_bytes)
         error = bhttp::error::header_limit;
       if (error == bhttp::error::need_more) {
-        if (size - used >= ahead_bytes(limits_)) refuse(400, "The request has a line (a chunk extension or trailer) that never ends.");
+        if (size - used >= ahead_bytes(limits_))
+          refuse(400, "The request has a line (a chunk extension or trailer) that never ends.");
         break;
       }
       if (error) {
@@ -110,7 +114,8 @@ class RequestReader {
     request.method = std::string(view(message.method_string()));
     std::string_view target = view(message.target());
     // RFC 9112 3.2.2: a server takes the absolute form too.
-    if (const size_t scheme = target.find("://"); !target.starts_with('/') && scheme != std::string_view::npos) {
+    if (const size_t scheme = target.find("://");
+        !target.starts_with('/') && scheme != std::string_view::npos) {
       const size_t slash = target.find('/', scheme + 3);
       target = slash == std::string_view::npos ? std::string_view("/") : target.substr(slash);
     }
@@ -134,7 +139,8 @@ class RequestReader {
 
   void refuse(const ErrorCode& error) {
     if (error == bhttp::error::header_limit)
-      refuse(431, fmt::format("The request line and headers are longer than the {} bytes allowed.", limits_.max_header_bytes));
+      refuse(431, fmt::format("The request line and headers are longer than the {} bytes allowed.",
+                              limits_.max_header_bytes));
     else if (error == bhttp::error::body_limit)
       refuse(413, fmt::format("The body is longer than the {} bytes allowed.", limits_.max_body_bytes));
     else if (error == bhttp::error::bad_version)
@@ -148,13 +154,15 @@ class RequestReader {
     const auto version = message.version();
     if (version != 10 && version != 11) return refuse(505, "The request is not HTTP/1.1 or HTTP/1.0.");
     const size_t hosts = message.count(bhttp::field::host);
-    if (hosts > 1 || (hosts == 0 && version == 11)) return refuse(400, fmt::format("Header 'Host': found {}, allowed is one.", hosts));
+    if (hosts > 1 || (hosts == 0 && version == 11))
+      return refuse(400, fmt::format("Header 'Host': found {}, allowed is one.", hosts));
     // Anything but a plain "chunked" leaves the end of the body unclear, which is how requests are smuggled.
     if (message.count(bhttp::field::transfer_encoding) > 0 && !parser_.chunked())
       return refuse(501, "Header 'Transfer-Encoding': allowed is 'chunked' alone.");
     if (parser_.chunked() && !equal_ignoring_case(view(message[bhttp::field::transfer_encoding]), "chunked"))
       return refuse(501, "Header 'Transfer-Encoding': allowed is 'chunked' alone.");
-    if (parser_.chunked() && version == 10) return refuse(400, "Header 'Transfer-Encoding' is not part of HTTP/1.0.");
+    if (parser_.chunked() && version == 10)
+      return refuse(400, "Header 'Transfer-Encoding' is not part of HTTP/1.0.");
     if (message.count(bhttp::field::expect) > 0) {
       if (!equal_ignoring_case(view(message[bhttp::field::expect]), "100-continue"))
         return refuse(417, "Header 'Expect': allowed is '100-continue'.");

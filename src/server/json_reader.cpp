@@ -37,18 +37,22 @@ class Builder {
     Level& level = levels_.back();
     level.key = std::move(name);
     if (!level.keys.insert(level.key).second)
-      return fail(path(), fmt::format("Duplicate key '{}': each key is allowed once in an object.", quote_text(level.key)));
+      return fail(path(), fmt::format("Duplicate key '{}': each key is allowed once in an object.",
+                                      quote_text(level.key)));
     return true;
   }
 
   template <class Exception>
   bool parse_error(size_t position, const std::string&, const Exception& exception) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ...": the tail is for people.
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ...": the tail is for
+    // people.
     std::string_view what = exception.what();
     for (std::string_view mark : {"] ", ": "})
-      if (const size_t at = what.find(mark); at != std::string_view::npos) what = what.substr(at + mark.size());
+      if (const size_t at = what.find(mark); at != std::string_view::npos)
+        what = what.substr(at + mark.size());
     std::string reason(what.substr(0, 160));
-    return fail(path(), fmt::format("The body is not valid JSON at byte {}: {}", position, reason), "invalid_json");
+    return fail(path(), fmt::format("The body is not valid JSON at byte {}: {}", position, reason),
+                "invalid_json");
   }
 
   ApiResult<json> take() {
@@ -60,7 +64,7 @@ class Builder {
   struct Level {
     json* value;
     std::string key;                       ///< of the member that is being read, where value is an object
-    std::unordered_set<std::string> keys;  ///< so far; looking them up in the object would take linear time each
+    std::unordered_set<std::string> keys;  ///< so far; a look-up in the object would take linear time
   };
 
   bool fail(std::string param, std::string message, std::string code = "") {
@@ -93,7 +97,8 @@ class Builder {
 
   bool open(json value) {
     if (static_cast<int32_t>(levels_.size()) >= limits_.depth)
-      return fail(path(), fmt::format("The body is nested deeper than the {} levels allowed.", limits_.depth));
+      return fail(path(),
+                  fmt::format("The body is nested deeper than the {} levels allowed.", limits_.depth));
     json* placed = place(std::move(value));
     if (placed == nullptr) return false;
     // Pointers to elements of a list stay valid: an element is closed before the next one is added.

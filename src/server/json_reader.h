@@ -1,4 +1,5 @@
-// Strict JSON for untrusted bodies: bounded depth and size, no duplicate keys, whole Unicode; errors name the field.
+// Strict JSON for untrusted bodies: bounded depth and size, no duplicate keys, whole Unicode; errors name the
+// field.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 namespace quintet {
 
 struct JsonLimits {
-  int32_t depth = 32;          ///< nested lists and objects
-  int64_t values = 1 << 18;    ///< values of all kinds, keys apart
+  int32_t depth = 32;        ///< nested lists and objects
+  int64_t values = 1 << 18;  ///< values of all kinds, keys apart
 };
 
-/// Parses `text`, keeping the order of keys: a template that prints a tool's description prints it as it was given.
-/// The error's param is the path of the value at fault, "messages[0].content".
+/// Parses `text`, keeping the order of keys: a template that prints a tool's description prints it as it was
+/// given. The error's param is the path of the value at fault, "messages[0].content".
 ApiResult<nlohmann::ordered_json> parse_json(std::string_view text, const JsonLimits& limits);
 
 /// A value as an error may quote it: at most 48 bytes of its JSON.

@@ -35,47 +35,57 @@ void read_stop(Fields& fields, std::vector<std::string>& stop) {
     stop.push_back(value->get<std::string>());
   } else if (value->is_array()) {
     if (value->size() > kMaxApiStops)
-      return fields.fail_value("stop", fmt::format("found {} strings, allowed are at most {}", value->size(), kMaxApiStops));
+      return fields.fail_value(
+          "stop", fmt::format("found {} strings, allowed are at most {}", value->size(), kMaxApiStops));
     for (size_t i = 0; i < value->size(); ++i) {
-      if (!(*value)[i].is_string()) return fields.fail_type(fmt::format("stop[{}]", i), "a string", (*value)[i]);
+      if (!(*value)[i].is_string())
+        return fields.fail_type(fmt::format("stop[{}]", i), "a string", (*value)[i]);
       stop.push_back((*value)[i].get<std::string>());
     }
   } else {
     return fields.fail_type("stop", "a string or a list of strings", *value);
   }
-  if (const Status checked = check_stop_strings(stop); !checked) fields.fail_value("stop", checked.error().message);
+  if (const Status checked = check_stop_strings(stop); !checked)
+    fields.fail_value("stop", checked.error().message);
 }
 
 void read_bias(Fields& fields, const RequestRules& rules, std::vector<LogitBias>& bias) {
   const Json* value = fields.take("logit_bias");
   if (value == nullptr) return;
-  if (!value->is_object()) return fields.fail_type("logit_bias", "an object of token ids and numbers", *value);
+  if (!value->is_object())
+    return fields.fail_type("logit_bias", "an object of token ids and numbers", *value);
   if (value->size() > kMaxBiasEntries)
-    return fields.fail_value("logit_bias", fmt::format("found {} entries, allowed are at most {}", value->size(), kMaxBiasEntries));
+    return fields.fail_value("logit_bias", fmt::format("found {} entries, allowed are at most {}",
+                                                       value->size(), kMaxBiasEntries));
   for (const auto& [key, number] : value->items()) {
     const std::string path = fmt::format("logit_bias.{}", quote_text(key));
     TokenId token = -1;
     const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (code != std::errc() || end != key.data() + key.size() || token < 0 || token >= rules.vocabulary)
-      return fields.fail_value(path, fmt::format("found the key '{}', allowed are token ids from 0 to {}", quote_text(key), rules.vocabulary - 1));
+      return fields.fail_value(path, fmt::format("found the key '{}', allowed are token ids from 0 to {}",
+                                                 quote_text(key), rules.vocabulary - 1));
     if (!number.is_number()) return fields.fail_type(path, "a number", number);
     const float amount = number.get<float>();
     if (!(amount >= -kMaxBias && amount <= kMaxBias))
-      return fields.fail_value(path, fmt::format("found {}, allowed are numbers from -{:g} to {:g}", quote_json(number), kMaxBias, kMaxBias));
+      return fields.fail_value(path, fmt::format("found {}, allowed are numbers from -{:g} to {:g}",
+                                                 quote_json(number), kMaxBias, kMaxBias));
     bias.push_back({token, amount});
   }
   // The text of the same number in two spellings ("7", "07") is the same token twice.
-  std::sort(bias.begin(), bias.end(), [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
+  std::sort(bias.begin(), bias.end(),
+            [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
   for (size_t i = 1; i < bias.size(); ++i)
     if (bias[i].token == bias[i - 1].token)
-      return fields.fail_value("logit_bias", fmt::format("found token {} twice, allowed is once", bias[i].token));
+      return fields.fail_value("logit_bias",
+                               fmt::format("found token {} twice, allowed is once", bias[i].token));
 }
 
 void read_stream(Fields& fields, std::optional<ApiError>& error, GenerationSettings& settings) {
   settings.stream = fields.boolean("stream", false);
   const Json* options = fields.take("stream_options");
   if (options == nullptr) return;
-  if (!settings.stream) return fields.fail_value("stream_options", "found without \"stream\": true, allowed is with it");
+  if (!settings.stream)
+    return fields.fail_value("stream_options", "found without \"stream\": true, allowed is with it");
   Fields inner(*options, "stream_options", error);
   settings.include_usage = inner.boolean("include_usage", false);
   inner.ignore({"include_obfuscation"});
@@ -83,7 +93,8 @@ void read_stream(Fields& fields, std::optional<ApiError>& error, GenerationSetti
 }
 
 /// What both endpoints share, max_tokens and logprobs apart.
-void read_common(Fields& fields, std::optional<ApiError>& error, const RequestRules& rules, GenerationSettings& settings) {
+void read_common(Fields& fields, std::optional<ApiError>& error, const RequestRules& rules,
+                 GenerationSettings& settings) {
   if (auto model = fields.text("model")) settings.model = std::move(*model);
   read_stream(fields, error, settings);
   if (const auto n = fields.integer("n", INT64_MIN, INT64_MAX); n && *n != 1)
@@ -108,12 +119,16 @@ void read_common(Fields& fields, std::optional<ApiError>& error, const RequestRu
       fields.fail_value("repetition_penalty", "found beside another repeat_penalty, allowed is one of them");
     settings.repeat_penalty = same;
   }
-  if (const auto top_k = fields.integer("top_k", -1, kMaxTopK)) settings.top_k = std::max<int32_t>(0, static_cast<int32_t>(*top_k));
-  settings.presence_penalty = to_float(fields.number("presence_penalty", -kMaxPenalty, kMaxPenalty)).value_or(0);
-  settings.frequency_penalty = to_float(fields.number("frequency_penalty", -kMaxPenalty, kMaxPenalty)).value_or(0);
+  if (const auto top_k = fields.integer("top_k", -1, kMaxTopK))
+    settings.top_k = std::max<int32_t>(0, static_cast<int32_t>(*top_k));
+  settings.presence_penalty =
+      to_float(fields.number("presence_penalty", -kMaxPenalty, kMaxPenalty)).value_or(0);
+  settings.frequency_penalty =
+      to_float(fields.number("frequency_penalty", -kMaxPenalty, kMaxPenalty)).value_or(0);
   read_bias(fields, rules, settings.bias);
   settings.ignore_eos = fields.boolean("ignore_eos", false);
-  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"});
+  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+                 "prompt_cache_retention"});
 }
 
 std::optional<int32_t> read_max_tokens(Fields& fields, std::string_view name) {
@@ -141,7 +156,10 @@ std::optional<std::string> read_content(Fields& message, std::optional<ApiError>
     if (!type->is_string()) {
       part.fail_type(part.path_of("type"), "a string", *type);
     } else if (*type != "text") {
-      part.fail_unsupported(part.path_of("type"), fmt::format("found a part of type {}, allowed is \"text\": the model takes text alone", quote_json(*type)));
+      part.fail_unsupported(
+          part.path_of("type"),
+          fmt::format("found a part of type {}, allowed is \"text\": the model takes text alone",
+                      quote_json(*type)));
     } else {
       part.require("text");
       text += part.text("text").value_or("");
@@ -164,20 +182,23 @@ Json read_arguments(Fields& function, const RequestRules& rules) {
   auto parsed = parse_json(arguments->get_ref<const std::string&>(), rules.json);
   if (!parsed || !parsed->is_object()) {
     function.fail_value(function.path_of("arguments"),
-                        parsed ? fmt::format("found {}, allowed is the JSON of an object", kind_of(*parsed)) : parsed.error().message);
+                        parsed ? fmt::format("found {}, allowed is the JSON of an object", kind_of(*parsed))
+                               : parsed.error().message);
     return {};
   }
   return std::move(*parsed);
 }
 
-Json read_tool_calls(const Json& calls, const std::string& path, std::optional<ApiError>& error, const RequestRules& rules) {
+Json read_tool_calls(const Json& calls, const std::string& path, std::optional<ApiError>& error,
+                     const RequestRules& rules) {
   Json out = Json::array();
   for (size_t i = 0; i < calls.size() && !error; ++i) {
     Fields call(calls[i], fmt::format("{}[{}]", path, i), error);
     Json item = Json::object();
     if (auto id = call.text("id")) item["id"] = std::move(*id);
     if (const auto type = call.text("type"); type && *type != "function")
-      call.fail_value(call.path_of("type"), fmt::format("found \"{}\", allowed is \"function\"", quote_text(*type)));
+      call.fail_value(call.path_of("type"),
+                      fmt::format("found \"{}\", allowed is \"function\"", quote_text(*type)));
     item["type"] = "function";
     if (const Json* function = call.require("function")) {
       Fields inner(*function, call.path_of("function"), error);
@@ -195,23 +216,28 @@ Json read_tool_calls(const Json& calls, const std::string& path, std::optional<A
   return out;
 }
 
-Json read_message(const Json& value, const std::string& path, std::optional<ApiError>& error, const RequestRules& rules) {
-  static constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
+Json read_message(const Json& value, const std::string& path, std::optional<ApiError>& error,
+                  const RequestRules& rules) {
+  static constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
+                                                             "tool"};
   Fields fields(value, path, error);
   Json message = Json::object();
   fields.require("role");
   std::string role = fields.text("role").value_or("");
   if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end())
-    fields.fail_value(fields.path_of("role"), fmt::format("found \"{}\", allowed are {}", quote_text(role), fmt::join(kRoles, ", ")));
+    fields.fail_value(fields.path_of("role"),
+                      fmt::format("found \"{}\", allowed are {}", quote_text(role), fmt::join(kRoles, ", ")));
   // The newer name of the system message; templates know the older one.
   if (role == "developer") role = "system";
   message["role"] = role;
 
   auto content = read_content(fields, error);
   const Json* calls = fields.take("tool_calls");
-  if (calls != nullptr && !calls->is_array()) fields.fail_type(fields.path_of("tool_calls"), "a list", *calls);
+  if (calls != nullptr && !calls->is_array())
+    fields.fail_type(fields.path_of("tool_calls"), "a list", *calls);
   if (calls != nullptr && role != "assistant")
-    fields.fail_value(fields.path_of("tool_calls"), fmt::format("found in a message of role {}, allowed is assistant", role));
+    fields.fail_value(fields.path_of("tool_calls"),
+                      fmt::format("found in a message of role {}, allowed is assistant", role));
   if (!content && (role != "assistant" || calls == nullptr || calls->empty())) fields.require("content");
   message["content"] = content ? Json(std::move(*content)) : Json(nullptr);
   if (calls != nullptr && !calls->empty() && !error)
@@ -226,11 +252,13 @@ Json read_message(const Json& value, const std::string& path, std::optional<ApiE
   return message;
 }
 
-void read_messages(Fields& fields, std::optional<ApiError>& error, const RequestRules& rules, ChatRequest& request) {
+void read_messages(Fields& fields, std::optional<ApiError>& error, const RequestRules& rules,
+                   ChatRequest& request) {
   const Json* messages = fields.require("messages");
   if (messages == nullptr) return;
   if (!messages->is_array()) return fields.fail_type("messages", "a list of messages", *messages);
-  if (messages->empty()) return fields.fail_value("messages", "found an empty list, allowed is at least one message");
+  if (messages->empty())
+    return fields.fail_value("messages", "found an empty list, allowed is at least one message");
   Json list = Json::array();
   for (size_t i = 0; i < messages->size() && !error; ++i)
     list.push_back(read_message((*messages)[i], fmt::format("messages[{}]", i), error, rules));
@@ -247,13 +275,15 @@ void read_tools(Fields& fields, std::optional<ApiError>& error, ChatRequest& req
       Fields tool((*tools)[i], fmt::format("tools[{}]", i), error);
       tool.require("type");
       if (const auto type = tool.text("type"); type && *type != "function")
-        tool.fail_unsupported(tool.path_of("type"), fmt::format("found \"{}\", allowed is \"function\"", quote_text(*type)));
+        tool.fail_unsupported(tool.path_of("type"),
+                              fmt::format("found \"{}\", allowed is \"function\"", quote_text(*type)));
       if (const Json* function = tool.require("function")) {
         Fields inner(*function, tool.path_of("function"), error);
         inner.require("name");
         inner.text("name");
         inner.text("description");
-        if (const Json* parameters = inner.take("parameters"); parameters != nullptr && !parameters->is_object())
+        if (const Json* parameters = inner.take("parameters");
+            parameters != nullptr && !parameters->is_object())
           inner.fail_type(inner.path_of("parameters"), "an object", *parameters);
         inner.boolean("strict", false);
         inner.finish();
@@ -266,13 +296,15 @@ void read_tools(Fields& fields, std::optional<ApiError>& error, ChatRequest& req
   if (*choice == "none") {
     request.tools_json.clear();
   } else if (*choice != "auto") {
-    fields.fail_unsupported("tool_choice", fmt::format("found {}, allowed are \"none\" and \"auto\"", quote_json(*choice)));
+    fields.fail_unsupported("tool_choice",
+                            fmt::format("found {}, allowed are \"none\" and \"auto\"", quote_json(*choice)));
   }
 }
 
 void read_template_variables(Fields& fields, ChatRequest& request) {
   const Json* given = fields.take("chat_template_kwargs");
-  if (given != nullptr && !given->is_object()) return fields.fail_type("chat_template_kwargs", "an object", *given);
+  if (given != nullptr && !given->is_object())
+    return fields.fail_type("chat_template_kwargs", "an object", *given);
   Json extra = given != nullptr ? *given : Json::object();
   if (auto effort = fields.text("reasoning_effort")) extra["reasoning_effort"] = std::move(*effort);
   if (!extra.empty()) request.extra_json = extra.dump();
@@ -282,7 +314,8 @@ void read_chat_logprobs(Fields& fields, GenerationSettings& settings) {
   settings.logprobs = fields.boolean("logprobs", false);
   const auto top = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
   if (!top) return;
-  if (!settings.logprobs) return fields.fail_value("top_logprobs", "found without \"logprobs\": true, allowed is with it");
+  if (!settings.logprobs)
+    return fields.fail_value("top_logprobs", "found without \"logprobs\": true, allowed is with it");
   settings.top_logprobs = static_cast<int32_t>(*top);
 }
 
@@ -291,7 +324,8 @@ void refuse_unsupported_chat(Fields& fields) {
     if (!format->is_object() || !format->contains("type") || (*format)["type"] != "text")
       fields.fail_unsupported("response_format", "allowed is {\"type\": \"text\"}");
   }
-  if (const Json* modalities = fields.take("modalities"); modalities != nullptr && *modalities != Json::array({"text"}))
+  if (const Json* modalities = fields.take("modalities");
+      modalities != nullptr && *modalities != Json::array({"text"}))
     fields.fail_unsupported("modalities", "allowed is [\"text\"]");
   fields.refuse("functions", "use tools");
   fields.refuse("function_call", "use tool_choice");
@@ -302,16 +336,20 @@ void refuse_unsupported_chat(Fields& fields) {
 
 // ---- prompts of /v1/completions ----
 
-void read_prompt_tokens(Fields& fields, const Json& list, const std::string& path, const RequestRules& rules, CompletionRequest& request) {
+void read_prompt_tokens(Fields& fields, const Json& list, const std::string& path, const RequestRules& rules,
+                        CompletionRequest& request) {
   std::vector<TokenId> tokens;
   tokens.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& item = list[i];
-    if (!item.is_number_integer()) return fields.fail_type(fmt::format("{}[{}]", path, i), "a token id", item);
-    const bool fits = item.is_number_unsigned() && item.get<uint64_t>() < static_cast<uint64_t>(rules.vocabulary);
+    if (!item.is_number_integer())
+      return fields.fail_type(fmt::format("{}[{}]", path, i), "a token id", item);
+    const bool fits =
+        item.is_number_unsigned() && item.get<uint64_t>() < static_cast<uint64_t>(rules.vocabulary);
     if (!fits)
       return fields.fail_value(fmt::format("{}[{}]", path, i),
-                               fmt::format("found {}, allowed are token ids from 0 to {}", quote_json(item), rules.vocabulary - 1));
+                               fmt::format("found {}, allowed are token ids from 0 to {}", quote_json(item),
+                                           rules.vocabulary - 1));
     tokens.push_back(item.get<TokenId>());
   }
   request.prompt_tokens = std::move(tokens);
@@ -331,9 +369,11 @@ void read_prompt(Fields& fields, const RequestRules& rules, CompletionRequest& r
     return;
   }
   if (!prompt->is_array()) return fields.fail_type(path, "a string or a list of token ids", *prompt);
-  if (prompt->empty()) return fields.fail_value(path, "found an empty list, allowed is at least one token id");
+  if (prompt->empty())
+    return fields.fail_value(path, "found an empty list, allowed is at least one token id");
   if ((*prompt)[0].is_string() || (*prompt)[0].is_array())
-    return fields.fail_unsupported(path, fmt::format("found {} prompts, allowed is one a request", prompt->size()));
+    return fields.fail_unsupported(path,
+                                   fmt::format("found {} prompts, allowed is one a request", prompt->size()));
   read_prompt_tokens(fields, *prompt, path, rules, request);
 }
 

@@ -1,4 +1,5 @@
-// From the JSON of OpenAI's requests to checked, plain settings: pure functions, one error that names the field.
+// From the JSON of OpenAI's requests to checked, plain settings: pure functions, one error that names the
+// field.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +21,14 @@ struct RequestRules {
   JsonLimits json;
 };
 
-inline constexpr size_t kMaxApiStops = 4;     ///< OpenAI's limit
+inline constexpr size_t kMaxApiStops = 4;  ///< OpenAI's limit
 inline constexpr int32_t kMaxTopLogprobs = 20;
 
 /// What both endpoints take. Absent settings fall back to the model's own defaults.
 struct GenerationSettings {
   std::string model;  ///< empty: the one that is served
   bool stream = false;
-  bool include_usage = false;     ///< a last chunk of a stream with the usage
+  bool include_usage = false;  ///< a last chunk of a stream with the usage
   std::optional<int32_t> max_tokens;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
@@ -43,14 +44,14 @@ struct GenerationSettings {
 
 struct ChatRequest {
   GenerationSettings settings;
-  std::string messages_json;  ///< as templates expect it: contents are strings, arguments of tool calls are objects
+  std::string messages_json;  ///< as templates expect it: contents are strings, arguments are objects
   std::string tools_json;     ///< a list, or empty
   std::string extra_json;     ///< an object of further template variables, or empty
 };
 
 struct CompletionRequest {
   GenerationSettings settings;
-  std::string prompt;                ///< text, where `prompt_tokens` is not given
+  std::string prompt;  ///< text, where `prompt_tokens` is not given
   std::optional<std::vector<TokenId>> prompt_tokens;
 };
 

@@ -18,12 +18,13 @@ size_t character_bytes(char lead) {
   return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/// One of Unicode's noncharacters U+FDD0 to U+FDEF, which are for a program's own use, that no text given contains.
+/// One of Unicode's noncharacters U+FDD0 to U+FDEF, which are for a program's own use, that no text given
+/// contains.
 std::string unused_mark(const ConversationInput& input) {
   for (unsigned low = 0x90; low <= 0xAF; ++low) {
     const std::string mark = {'\xEF', '\xB7', static_cast<char>(low)};
-    if (input.messages_json.find(mark) == std::string::npos && input.tools_json.find(mark) == std::string::npos &&
-        input.extra_json.find(mark) == std::string::npos)
+    if (input.messages_json.find(mark) == std::string::npos &&
+        input.tools_json.find(mark) == std::string::npos && input.extra_json.find(mark) == std::string::npos)
       return mark;
   }
   return {};
@@ -36,7 +37,8 @@ std::vector<size_t> unmark(std::string& text, std::string_view mark) {
   if (from == std::string::npos) return places;
   std::string clean = text.substr(0, from);
   while (from != std::string::npos) {
-    // Where the template cut that character off, the mark may stand at the very beginning: then it means nothing.
+    // Where the template cut that character off, the mark may stand at the very beginning: then it means
+    // nothing.
     if (!clean.empty()) {
       size_t begin = clean.size();
       while (begin > 0 && (static_cast<unsigned char>(clean[--begin]) & 0xC0) == 0x80) {
@@ -44,7 +46,8 @@ std::vector<size_t> unmark(std::string& text, std::string_view mark) {
       if (places.empty() || places.back() < begin) places.push_back(begin);
     }
     const size_t next = text.find(mark, from + mark.size());
-    clean += std::string_view(text).substr(from + mark.size(), next == std::string::npos ? next : next - from - mark.size());
+    clean += std::string_view(text).substr(from + mark.size(),
+                                           next == std::string::npos ? next : next - from - mark.size());
     from = next;
   }
   text = std::move(clean);
@@ -70,8 +73,10 @@ bool PromptBuilder::special_begins(std::string_view text) const {
   for (size_t at = 0; at < text.size() && low != high; ++at) {
     const auto byte_at = [at](const std::string& special) { return static_cast<unsigned char>(special[at]); };
     const auto wanted = static_cast<unsigned char>(text[at]);
-    low = std::partition_point(low, high, [&](const std::string& special) { return byte_at(special) < wanted; });
-    high = std::partition_point(low, high, [&](const std::string& special) { return byte_at(special) <= wanted; });
+    low = std::partition_point(low, high,
+                               [&](const std::string& special) { return byte_at(special) < wanted; });
+    high = std::partition_point(low, high,
+                                [&](const std::string& special) { return byte_at(special) <= wanted; });
     if (low != high && low->size() == at + 1) return true;
   }
   return false;
@@ -92,9 +97,13 @@ Result<std::vector<TokenId>> PromptBuilder::conversation(const ConversationInput
   if (!model_.chat_template && !model_.chat_template_error.empty())
     return bad_input("The model's chat template cannot be used: " + model_.chat_template_error);
   if (!model_.chat_template)
-    return bad_input("The model has no chat template; use /v1/completions, or start the server with --chat-template FILE.");
+    return bad_input(
+        "The model has no chat template; use /v1/completions, or start the server with --chat-template "
+        "FILE.");
   const std::string mark = unused_mark(input);
-  if (mark.empty()) return bad_input("messages: found all of the noncharacters U+FDD0 to U+FDEF, allowed is to leave one unused");
+  if (mark.empty())
+    return bad_input(
+        "messages: found all of the noncharacters U+FDD0 to U+FDEF, allowed is to leave one unused");
 
   Json messages = Json::parse(input.messages_json, nullptr, false);
   if (!messages.is_array()) return bad_input("messages: found no JSON list, allowed is a list of messages");

@@ -1,4 +1,5 @@
-// From a conversation to token ids: the model's template, then its tokenizer, with user content kept apart from markup.
+// From a conversation to token ids: the model's template, then its tokenizer, with user content kept apart
+// from markup.
 #pragma once
 
 #include <memory>
@@ -18,10 +19,11 @@ struct ConversationInput {
   std::string extra_json;     ///< object of further template variables, or empty
 };
 
-/// Renders and encodes conversations for one model. Immutable; safe for many threads. The model must outlive it.
+/// Renders and encodes conversations for one model. Immutable; safe for many threads. The model must outlive
+/// it.
 ///
-/// What a message says may look like a special token ("<|im_end|>") without being one: before rendering, such places are
-/// marked with a character that the conversation does not contain, and behind it the marks become
+/// What a message says may look like a special token ("<|im_end|>") without being one: before rendering, such
+/// places are marked with a character that the conversation does not contain, and behind it the marks become
 /// EncodeOptions::not_special_at.
 class PromptBuilder {
  public:

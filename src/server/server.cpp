@@ -33,9 +33,17 @@ class OpenAiServer : public Server {
   Status start() {
     wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     if (wake_fd_ < 0) return io_error("cannot make an eventfd");
-    HttpOptions http{.host = options_.host, .port = options_.port, .threads = options_.threads, .limits = options_.limits};
-    const auto refusal = [](int status, const std::string& message) { return error_response(status_error(status, message, refusal_code(status))); };
-    TRY_ASSIGN(http_, start_http(http, [this](HttpRequest request, std::shared_ptr<HttpExchange> exchange) { api_.handle(std::move(request), exchange); }, refusal));
+    HttpOptions http{
+        .host = options_.host, .port = options_.port, .threads = options_.threads, .limits = options_.limits};
+    const auto refusal = [](int status, const std::string& message) {
+      return error_response(status_error(status, message, refusal_code(status)));
+    };
+    TRY_ASSIGN(http_, start_http(
+                          http,
+                          [this](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+                            api_.handle(std::move(request), exchange);
+                          },
+                          refusal));
     return {};
   }
 
@@ -106,7 +114,8 @@ class OpenAiServer : public Server {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> start_server(EngineClient& engine, const Model& model, const ServerOptions& options) {
+Result<std::unique_ptr<Server>> start_server(EngineClient& engine, const Model& model,
+                                             const ServerOptions& options) {
   auto server = std::make_unique<OpenAiServer>(engine, model, options);
   TRY(server->start());
   return std::unique_ptr<Server>(std::move(server));

@@ -11,23 +11,25 @@
 
 namespace quintet {
 
-/// What one client may cost. Each limit has an answer of its own: 408, 413, 431, 400, 503, or a closed connection.
+/// What one client may cost. Each limit has an answer of its own: 408, 413, 431, 400, 503, or a closed
+/// connection.
 struct ServerLimits {
-  uint64_t max_body_bytes = 8u << 20;      ///< of a request; beyond: 413
-  uint32_t max_header_bytes = 16u << 10;   ///< request line and headers; beyond: 431
-  int32_t json_depth = 32;                 ///< nested lists and objects of a body; beyond: 400
-  int64_t idle_timeout_ms = 75'000;        ///< a kept connection without a request is closed
-  int64_t read_timeout_ms = 30'000;        ///< first byte of a request to its last; beyond: 408
-  int64_t write_timeout_ms = 30'000;       ///< a client that takes nothing for so long is left
-  uint64_t max_unsent_bytes = 256u << 10;  ///< of one stream; a client further behind is left, its request cancelled
-  int32_t max_connections = 1024;          ///< beyond: 503
+  uint64_t max_body_bytes = 8u << 20;     ///< of a request; beyond: 413
+  uint32_t max_header_bytes = 16u << 10;  ///< request line and headers; beyond: 431
+  int32_t json_depth = 32;                ///< nested lists and objects of a body; beyond: 400
+  int64_t idle_timeout_ms = 75'000;       ///< a kept connection without a request is closed
+  int64_t read_timeout_ms = 30'000;       ///< first byte of a request to its last; beyond: 408
+  int64_t write_timeout_ms = 30'000;      ///< a client that takes nothing for so long is left
+  uint64_t max_unsent_bytes =
+      256u << 10;                  ///< of one stream; a client further behind is left, its request cancelled
+  int32_t max_connections = 1024;  ///< beyond: 503
 };
 
 struct ServerOptions {
   std::string host = "127.0.0.1";  ///< an address, or a name that resolves to one
   uint16_t port = 8000;            ///< 0: any free one, see Server::port()
   std::string model_alias;         ///< the id that clients name; empty: the model file's or folder's name
-  std::string api_key;             ///< empty: none is asked for. Otherwise all but /health want "Authorization: Bearer KEY"
+  std::string api_key;             ///< empty: none; else all but /health want "Authorization: Bearer KEY"
   std::string cors_origin;         ///< empty: no CORS headers. "*" or one origin
   uint64_t numerics_id = 0;        ///< Backend::numerics().id(), told as system_fingerprint
   int32_t threads = 2;             ///< that parse, render, tokenize and write
@@ -43,18 +45,19 @@ class Server {
   virtual uint16_t port() const = 0;
   /// The id under which clients name the model.
   virtual const std::string& model_id() const = 0;
-  /// Asks it to stop and returns at once. Async-signal-safe: a signal handler may call it. Asked a second time, running
-  /// answers are cancelled without further grace.
+  /// Asks it to stop and returns at once. Async-signal-safe: a signal handler may call it. Asked a second
+  /// time, running answers are cancelled without further grace.
   virtual void request_stop() = 0;
-  /// Blocks until request_stop(), then takes no new connections, lets running answers end within the grace time,
-  /// cancels the others and returns once every thread has ended.
+  /// Blocks until request_stop(), then takes no new connections, lets running answers end within the grace
+  /// time, cancels the others and returns once every thread has ended.
   virtual void wait() = 0;
   /// request_stop() and wait().
   virtual void stop() = 0;
 };
 
-/// Binds, listens and answers on threads of its own. `engine` and `model` must outlive the server, and nobody else may
-/// poll the engine. Errors name address and port.
-Result<std::unique_ptr<Server>> start_server(EngineClient& engine, const Model& model, const ServerOptions& options);
+/// Binds, listens and answers on threads of its own. `engine` and `model` must outlive the server, and nobody
+/// else may poll the engine. Errors name address and port.
+Result<std::unique_ptr<Server>> start_server(EngineClient& engine, const Model& model,
+                                             const ServerOptions& options);
 
 }  // namespace quintet

@@ -30,7 +30,8 @@ Json finish_json(FinishReason finish) {
   return finish == FinishReason::length ? "length" : "stop";
 }
 
-/// JSON has no infinities; OpenAI writes -9999 for a token that is next to impossible. A certain one is 0, not -0.
+/// JSON has no infinities; OpenAI writes -9999 for a token that is next to impossible. A certain one is 0,
+/// not -0.
 double finite(float logprob) { return std::max(logprob, -9999.0f) + 0.0; }
 
 Json entry_json(const TokenLogprob::Entry& entry) {
@@ -63,7 +64,9 @@ Json completion_logprobs_json(const AnswerPiece& piece) {
     for (const auto& entry : token.alternatives) top[entry.bytes] = finite(entry.logprob);
     tops.push_back(std::move(top));
   }
-  return {{"tokens", std::move(tokens)}, {"token_logprobs", std::move(logprobs)}, {"top_logprobs", std::move(tops)},
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)},
           {"text_offset", std::move(offsets)}};
 }
 
@@ -75,7 +78,9 @@ Json usage_json(const Usage& usage) {
 }
 
 Json completion_choice(const AnswerPiece& piece) {
-  return {{"index", 0}, {"text", piece.text}, {"logprobs", completion_logprobs_json(piece)},
+  return {{"index", 0},
+          {"text", piece.text},
+          {"logprobs", completion_logprobs_json(piece)},
           {"finish_reason", finish_json(piece.finish)}};
 }
 
@@ -94,7 +99,8 @@ Json chat_chunk_choice(const AnswerPiece& piece) {
 std::string chunk_json(const AnswerHead& head, const AnswerPiece& piece, bool usage_follows) {
   Json json = head_json(head, true);
   json["choices"] = Json::array();
-  json["choices"].push_back(head.endpoint == Endpoint::chat ? chat_chunk_choice(piece) : completion_choice(piece));
+  json["choices"].push_back(head.endpoint == Endpoint::chat ? chat_chunk_choice(piece)
+                                                            : completion_choice(piece));
   if (usage_follows) json["usage"] = nullptr;
   return dump(json);
 }
@@ -121,7 +127,10 @@ std::string answer_json(const AnswerHead& head, const AnswerPiece& piece, const 
 }
 
 std::string model_json(const ModelCard& card) {
-  return dump(Json{{"id", card.id}, {"object", "model"}, {"created", card.created_unix_s}, {"owned_by", "quintet"},
+  return dump(Json{{"id", card.id},
+                   {"object", "model"},
+                   {"created", card.created_unix_s},
+                   {"owned_by", "quintet"},
                    {"context_window", card.context_tokens}});
 }
 

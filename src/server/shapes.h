@@ -16,7 +16,7 @@ enum class Endpoint : uint8_t { chat, completions };
 /// What every piece of one answer repeats.
 struct AnswerHead {
   Endpoint endpoint = Endpoint::chat;
-  std::string id;           ///< "chatcmpl-..." or "cmpl-..."
+  std::string id;  ///< "chatcmpl-..." or "cmpl-..."
   std::string model;
   std::string fingerprint;  ///< "fp_..."
   int64_t created_unix_s = 0;
@@ -37,7 +37,7 @@ struct TokenLogprob {
 struct AnswerPiece {
   std::string text;
   std::vector<TokenLogprob> logprobs;
-  bool first = false;         ///< a chat stream begins with the role
+  bool first = false;  ///< a chat stream begins with the role
   bool with_logprobs = false;
   FinishReason finish = FinishReason::none;  ///< none: null; stop, length
 };

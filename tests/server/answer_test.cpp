@@ -29,14 +29,15 @@ std::vector<Json> events_of(const std::string& stream) {
 
 struct Played {
   std::vector<Json> events;
-  std::string text;      ///< of the deltas
-  std::string body;      ///< of a whole answer
+  std::string text;  ///< of the deltas
+  std::string body;  ///< of a whole answer
   bool asked_to_cancel = false;
   std::string finish_reason;
 };
 
 /// Plays `text` byte by byte into an answer, then `finish`. A request to cancel is heard `late` tokens later.
-Played play(AnswerOptions options, std::string_view text, FinishReason finish = FinishReason::stop, int late = 2) {
+Played play(AnswerOptions options, std::string_view text, FinishReason finish = FinishReason::stop,
+            int late = 2) {
   const ByteTokenizer tokenizer;
   Answer answer(tokenizer, options);
   Played played;
@@ -47,7 +48,8 @@ Played play(AnswerOptions options, std::string_view text, FinishReason finish = 
     event.token = token;
     event.logprob = -static_cast<float>(event.index);
     event.alternatives.clear();
-    for (int32_t i = 0; i < 3; ++i) event.alternatives.push_back({(token + i) % 256, event.logprob - static_cast<float>(i)});
+    for (int32_t i = 0; i < 3; ++i)
+      event.alternatives.push_back({(token + i) % 256, event.logprob - static_cast<float>(i)});
     stream += answer.push(event);
     ++event.index;
     if (answer.stopped() && extra++ == late) break;
@@ -73,7 +75,9 @@ Played play(AnswerOptions options, std::string_view text, FinishReason finish = 
     played.body = answer.body();
     const Json body = Json::parse(played.body);
     played.finish_reason = body["choices"][0]["finish_reason"];
-    played.text = options.head.endpoint == Endpoint::chat ? body["choices"][0]["message"]["content"].get<std::string>() : body["choices"][0]["text"].get<std::string>();
+    played.text = options.head.endpoint == Endpoint::chat
+                      ? body["choices"][0]["message"]["content"].get<std::string>()
+                      : body["choices"][0]["text"].get<std::string>();
   }
   return played;
 }
@@ -92,30 +96,40 @@ TEST(Answer, StreamsAChatInOpenAisShape) {
   const auto played = play(options, "aé");
   // Role, "a", (nothing for half a character), "é", the end, the usage, [DONE].
   ASSERT_EQ(played.events.size(), 6u);
-  EXPECT_EQ(played.events[0].dump(), R"({"id":"id-1","object":"chat.completion.chunk","created":1234,"model":"m","system_fingerprint":"fp_1",)"
-                                     R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"usage":null})");
+  EXPECT_EQ(
+      played.events[0].dump(),
+      R"({"id":"id-1","object":"chat.completion.chunk","created":1234,"model":"m","system_fingerprint":"fp_1",)"
+      R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"usage":null})");
   EXPECT_EQ(played.events[1]["choices"][0]["delta"].dump(), R"({"content":"a"})");
   EXPECT_EQ(played.events[2]["choices"][0]["delta"].dump(), R"({"content":"é"})");
-  EXPECT_EQ(played.events[3]["choices"][0].dump(), R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"})");
+  EXPECT_EQ(played.events[3]["choices"][0].dump(),
+            R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"})");
   EXPECT_EQ(played.events[4]["choices"].dump(), "[]");
-  EXPECT_EQ(played.events[4]["usage"].dump(), R"({"prompt_tokens":5,"completion_tokens":3,"total_tokens":8,"prompt_tokens_details":{"cached_tokens":0}})");
+  EXPECT_EQ(
+      played.events[4]["usage"].dump(),
+      R"({"prompt_tokens":5,"completion_tokens":3,"total_tokens":8,"prompt_tokens_details":{"cached_tokens":0}})");
   EXPECT_TRUE(played.events[5].is_null());
 }
 
 TEST(Answer, StreamsACompletionInOpenAisShape) {
   const auto played = play(options_for(Endpoint::completions, true), "hi", FinishReason::length);
   ASSERT_EQ(played.events.size(), 4u);
-  EXPECT_EQ(played.events[0].dump(), R"({"id":"id-1","object":"text_completion","created":1234,"model":"m","system_fingerprint":"fp_1",)"
-                                     R"("choices":[{"index":0,"text":"h","logprobs":null,"finish_reason":null}]})");
-  EXPECT_EQ(played.events[2]["choices"][0].dump(), R"({"index":0,"text":"","logprobs":null,"finish_reason":"length"})");
+  EXPECT_EQ(
+      played.events[0].dump(),
+      R"({"id":"id-1","object":"text_completion","created":1234,"model":"m","system_fingerprint":"fp_1",)"
+      R"("choices":[{"index":0,"text":"h","logprobs":null,"finish_reason":null}]})");
+  EXPECT_EQ(played.events[2]["choices"][0].dump(),
+            R"({"index":0,"text":"","logprobs":null,"finish_reason":"length"})");
 }
 
 TEST(Answer, GivesWholeAnswersInOpenAisShape) {
-  EXPECT_EQ(play(options_for(Endpoint::chat, false), "hi").body,
-            R"({"id":"id-1","object":"chat.completion","created":1234,"model":"m","system_fingerprint":"fp_1","choices":[{"index":0,)"
-            R"("message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],)"
-            R"("usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}})");
-  EXPECT_EQ(play(options_for(Endpoint::completions, false), "hi", FinishReason::length).finish_reason, "length");
+  EXPECT_EQ(
+      play(options_for(Endpoint::chat, false), "hi").body,
+      R"({"id":"id-1","object":"chat.completion","created":1234,"model":"m","system_fingerprint":"fp_1","choices":[{"index":0,)"
+      R"("message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],)"
+      R"("usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}})");
+  EXPECT_EQ(play(options_for(Endpoint::completions, false), "hi", FinishReason::length).finish_reason,
+            "length");
 }
 
 TEST(Answer, NeverLetsAStopStringOut) {

@@ -13,7 +13,8 @@ using Json = nlohmann::json;
 class ApiTest : public ServerTest {
  protected:
   static std::string user(std::string_view content, std::string_view more = "") {
-    return R"({"messages": [{"role": "user", "content": )" + Json(content).dump() + "}]" + std::string(more) + "}";
+    return R"({"messages": [{"role": "user", "content": )" + Json(content).dump() + "}]" + std::string(more) +
+           "}";
   }
   std::vector<TokenId> last_prompt() const { return engine.requests().back().prompt; }
   std::string last_prompt_text() const { return model.tokenizer->decode(last_prompt(), true); }
@@ -78,7 +79,8 @@ TEST_F(ApiTest, AnswersAChat) {
 TEST_F(ApiTest, StreamsAChat) {
   start();
   engine.reply = [](const Request&) { return bytes_of("héllo"); };
-  const auto got = post("/v1/chat/completions", user("x", R"(, "stream": true, "stream_options": {"include_usage": true})"));
+  const auto got = post("/v1/chat/completions",
+                        user("x", R"(, "stream": true, "stream_options": {"include_usage": true})"));
   ASSERT_EQ(got.status, 200);
   EXPECT_TRUE(got.complete);
   EXPECT_TRUE(got.headers.at("content-type").starts_with("text/event-stream"));
@@ -98,7 +100,9 @@ TEST_F(ApiTest, StreamsAChat) {
 
 TEST_F(ApiTest, CompletesTextAndTokens) {
   start();
-  engine.reply = [](const Request& request) { return std::vector<TokenId>(request.prompt.rbegin(), request.prompt.rend() - 1); };
+  engine.reply = [](const Request& request) {
+    return std::vector<TokenId>(request.prompt.rbegin(), request.prompt.rend() - 1);
+  };
   const auto text = post("/v1/completions", completion("abc"));
   ASSERT_EQ(text.status, 200) << text.body;
   EXPECT_EQ(text.json()["object"], "text_completion");
@@ -113,7 +117,8 @@ TEST_F(ApiTest, CompletesTextAndTokens) {
 
 TEST_F(ApiTest, HandsEverySettingToTheEngine) {
   start();
-  const std::string settings = R"(, "temperature": 0.5, "top_p": 0.25, "min_p": 0.125, "top_k": 7, "repeat_penalty": 1.5,
+  const std::string settings =
+      R"(, "temperature": 0.5, "top_p": 0.25, "min_p": 0.125, "top_k": 7, "repeat_penalty": 1.5,
     "presence_penalty": 1, "frequency_penalty": -1, "seed": 42, "logit_bias": {"65": 5}, "max_tokens": 3, "logprobs": true,
     "top_logprobs": 2, "ignore_eos": true)";
   ASSERT_EQ(post("/v1/chat/completions", user("x", settings)).status, 200);
@@ -155,7 +160,9 @@ TEST_F(ApiTest, StopsAtStopStringsAndFreesThePlace) {
   engine.endless = true;
   engine.reply = [](const Request&) { return bytes_of("one two three "); };
   for (const char* stream : {"false", "true"}) {
-    const auto got = post("/v1/completions", R"({"prompt": "x", "max_tokens": 3000, "stop": ["three"], "stream": )" + std::string(stream) + "}");
+    const auto got =
+        post("/v1/completions", R"({"prompt": "x", "max_tokens": 3000, "stop": ["three"], "stream": )" +
+                                    std::string(stream) + "}");
     ASSERT_EQ(got.status, 200);
     EXPECT_EQ(got.body.find("three"), std::string::npos);
     EXPECT_TRUE(engine.wait_running(0));
@@ -174,14 +181,21 @@ TEST_F(ApiTest, EndsForLength) {
 TEST_F(ApiTest, RefusesWhatDoesNotFitTheContext) {
   engine.engine_limits.context = 100;
   start();
-  const auto got = post("/v1/completions", R"({"prompt": ")" + std::string(60, 'x') + R"(", "max_tokens": 60})");
+  const auto got =
+      post("/v1/completions", R"({"prompt": ")" + std::string(60, 'x') + R"(", "max_tokens": 60})");
   EXPECT_EQ(got.status, 400);
   EXPECT_EQ(got.error("code"), "context_length_exceeded");
   EXPECT_EQ(got.error("param"), "prompt");
-  EXPECT_NE(got.error("message").find("121 tokens (61 in the prompt, 60 in the completion)"), std::string::npos) << got.error("message");
-  EXPECT_EQ(post("/v1/completions", R"({"prompt": ")" + std::string(60, 'x') + R"(", "max_tokens": 39})").status, 200);
-  EXPECT_EQ(post("/v1/chat/completions", user(std::string(200, 'x'))).error("code"), "context_length_exceeded");
-  EXPECT_EQ(post("/v1/chat/completions", user("x", R"(, "max_tokens": 2147483647)")).error("code"), "context_length_exceeded");
+  EXPECT_NE(got.error("message").find("121 tokens (61 in the prompt, 60 in the completion)"),
+            std::string::npos)
+      << got.error("message");
+  EXPECT_EQ(
+      post("/v1/completions", R"({"prompt": ")" + std::string(60, 'x') + R"(", "max_tokens": 39})").status,
+      200);
+  EXPECT_EQ(post("/v1/chat/completions", user(std::string(200, 'x'))).error("code"),
+            "context_length_exceeded");
+  EXPECT_EQ(post("/v1/chat/completions", user("x", R"(, "max_tokens": 2147483647)")).error("code"),
+            "context_length_exceeded");
 }
 
 TEST_F(ApiTest, EncodesUserContentAsText) {
@@ -207,10 +221,18 @@ TEST_F(ApiTest, WritesOneBosAlone) {
 }
 
 TEST_F(ApiTest, HandsToolsAndVariablesToTheTemplate) {
-  start("{% if tools %}[{{ tools[0].function.name }}]{% endif %}{% if mood is defined %}({{ mood }}){% endif %}{{ messages[0].content }}");
-  post("/v1/chat/completions", user("x", R"(, "tools": [{"type": "function", "function": {"name": "look"}}], "chat_template_kwargs": {"mood": "gay"})"));
+  start(
+      "{% if tools %}[{{ tools[0].function.name }}]{% endif %}{% if mood is defined %}({{ mood }}){% endif "
+      "%}{{ messages[0].content }}");
+  post(
+      "/v1/chat/completions",
+      user(
+          "x",
+          R"(, "tools": [{"type": "function", "function": {"name": "look"}}], "chat_template_kwargs": {"mood": "gay"})"));
   EXPECT_EQ(last_prompt_text(), "<s>[look](gay)x");
-  post("/v1/chat/completions", user("x", R"(, "tools": [{"type": "function", "function": {"name": "look"}}], "tool_choice": "none")"));
+  post(
+      "/v1/chat/completions",
+      user("x", R"(, "tools": [{"type": "function", "function": {"name": "look"}}], "tool_choice": "none")"));
   EXPECT_EQ(last_prompt_text(), "<s>x");
 }
 
@@ -238,12 +260,20 @@ TEST_F(ApiTest, RefusesByStatus) {
   EXPECT_EQ(method.headers.at("allow"), "POST");
   EXPECT_EQ(post("/health", "{}").status, 405);
   for (const char* type : {"text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"}) {
-    const auto got = client().call("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: " + std::string(type) + "\r\nContent-Length: 2\r\n\r\n{}");
+    const auto got =
+        client().call("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: " + std::string(type) +
+                      "\r\nContent-Length: 2\r\n\r\n{}");
     EXPECT_EQ(got.status, 415) << type;
   }
-  EXPECT_EQ(client().call("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}").status, 415);
-  EXPECT_EQ(client().call("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: Application/JSON ; charset=utf-8\r\nContent-Length: 2\r\n\r\n{}").status, 400);
-  EXPECT_EQ(client().call(TestClient::post("/v1/completions", "{}", "Content-Encoding: gzip\r\n")).status, 415);
+  EXPECT_EQ(client().call("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}").status,
+            415);
+  EXPECT_EQ(client()
+                .call("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: Application/JSON ; "
+                      "charset=utf-8\r\nContent-Length: 2\r\n\r\n{}")
+                .status,
+            400);
+  EXPECT_EQ(client().call(TestClient::post("/v1/completions", "{}", "Content-Encoding: gzip\r\n")).status,
+            415);
   EXPECT_EQ(post("/v1/completions", "{").error("code"), "invalid_json");
   const auto model = post("/v1/completions", completion("x", R"(, "model": "gpt-4")"));
   EXPECT_EQ(model.status, 404);
@@ -256,12 +286,14 @@ TEST_F(ApiTest, RefusesByStatus) {
 TEST_F(ApiTest, AsksForTheKey) {
   options.api_key = "secret";
   start();
-  for (const char* header : {"", "Authorization: Bearer wrong!\r\n", "Authorization: Bearer secre\r\n", "Authorization: Bearer secrets\r\n",
-                             "Authorization: Basic secret\r\n", "Authorization: secret\r\n", "Authorization: Bearer\r\n"}) {
+  for (const char* header : {"", "Authorization: Bearer wrong!\r\n", "Authorization: Bearer secre\r\n",
+                             "Authorization: Bearer secrets\r\n", "Authorization: Basic secret\r\n",
+                             "Authorization: secret\r\n", "Authorization: Bearer\r\n"}) {
     const auto got = client().call(TestClient::get("/v1/models", header));
     EXPECT_EQ(got.status, 401) << header;
     EXPECT_EQ(got.error("code"), "invalid_api_key");
-    EXPECT_EQ(client().call(TestClient::post("/v1/completions", completion("x"), header)).status, 401) << header;
+    EXPECT_EQ(client().call(TestClient::post("/v1/completions", completion("x"), header)).status, 401)
+        << header;
   }
   EXPECT_EQ(client().call(TestClient::get("/v1/models", "Authorization: bearer secret\r\n")).status, 200);
   EXPECT_EQ(get("/health").status, 200);
@@ -274,7 +306,8 @@ TEST_F(ApiTest, SpeaksCorsWhereItIsToldTo) {
   server->stop();
   options.cors_origin = "https://page";
   start();
-  const auto preflight = client().call("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: h\r\nOrigin: https://page\r\n\r\n");
+  const auto preflight =
+      client().call("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: h\r\nOrigin: https://page\r\n\r\n");
   EXPECT_EQ(preflight.status, 204);
   EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "https://page");
   EXPECT_EQ(get("/v1/models").headers.at("access-control-allow-origin"), "https://page");

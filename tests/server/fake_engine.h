@@ -1,4 +1,5 @@
-// A tokenizer of bytes and an engine that says what a test tells it to: deterministic, and open to inspection.
+// A tokenizer of bytes and an engine that says what a test tells it to: deterministic, and open to
+// inspection.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,8 @@ class ByteTokenizer : public Tokenizer {
 
   ByteTokenizer() {
     for (int i = 0; i < 256; ++i) spec_.tokens.emplace_back(1, static_cast<char>(i));
-    for (const char* text : {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<｜fin｜>", "§", "<|im_end|>x"}) spec_.tokens.emplace_back(text);
+    for (const char* text : {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<｜fin｜>", "§", "<|im_end|>x"})
+      spec_.tokens.emplace_back(text);
     spec_.types.assign(spec_.tokens.size(), TokenizerSpec::TokenType::normal);
     for (TokenId id = kBos; id < vocabulary(); ++id) spec_.types[id] = TokenizerSpec::TokenType::control;
     spec_.bos = kBos;
@@ -37,7 +39,8 @@ class ByteTokenizer : public Tokenizer {
     if (options.add_bos) ids.push_back(kBos);
     for (size_t at = 0; at < text.size();) {
       TokenId special = -1;
-      const bool literal = std::find(options.not_special_at.begin(), options.not_special_at.end(), at) != options.not_special_at.end();
+      const bool literal = std::find(options.not_special_at.begin(), options.not_special_at.end(), at) !=
+                           options.not_special_at.end();
       for (TokenId id = kBos; options.parse_special && !literal && id < vocabulary(); ++id)
         if (text.substr(at).starts_with(spec_.tokens[id])) special = id;
       ids.push_back(special >= 0 ? special : static_cast<unsigned char>(text[at]));
@@ -81,12 +84,13 @@ class FakeEngine : public EngineClient {
   /// What a request is answered; by default its own prompt, special tokens left out.
   std::function<std::vector<TokenId>(const Request&)> reply = [](const Request& request) {
     std::vector<TokenId> ids;
-    std::copy_if(request.prompt.begin(), request.prompt.end(), std::back_inserter(ids), [](TokenId id) { return id < ByteTokenizer::kBos; });
+    std::copy_if(request.prompt.begin(), request.prompt.end(), std::back_inserter(ids),
+                 [](TokenId id) { return id < ByteTokenizer::kBos; });
     return ids;
   };
   /// How a reply that runs out ends: EOS, or an error with this message.
   std::string error_message;
-  bool endless = false;     ///< the reply begins anew when it runs out
+  bool endless = false;             ///< the reply begins anew when it runs out
   std::atomic<int64_t> step_us{0};  ///< how long a step takes
   EngineLimits engine_limits = {.context = 4096, .sequences = 256, .waiting = 256, .kv_tokens = 1 << 20};
 
@@ -116,7 +120,8 @@ class FakeEngine : public EngineClient {
   std::vector<TokenEvent> poll(int64_t timeout_us) override {
     if (step_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(step_us));
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, std::chrono::microseconds(timeout_us), [&] { return !cancelled_.empty() || (!held_ && !running_.empty()); });
+    wake_.wait_for(lock, std::chrono::microseconds(timeout_us),
+                   [&] { return !cancelled_.empty() || (!held_ && !running_.empty()); });
     std::vector<TokenEvent> events;
     for (const RequestId id : std::exchange(cancelled_, {})) {
       events.push_back(end_of(running_.at(id), FinishReason::cancelled));
@@ -139,12 +144,22 @@ class FakeEngine : public EngineClient {
   }
 
   size_t running() const { return static_cast<size_t>(stats().running); }
-  int cancels() const { std::lock_guard lock(mutex_); return cancels_; }
-  std::vector<Request> requests() const { std::lock_guard lock(mutex_); return requests_; }
+  int cancels() const {
+    std::lock_guard lock(mutex_);
+    return cancels_;
+  }
+  std::vector<Request> requests() const {
+    std::lock_guard lock(mutex_);
+    return requests_;
+  }
 
   /// Wait until `count` requests run, or have been cancelled; false after ten seconds.
-  bool wait_running(size_t count) const { return wait([&] { return running() == count; }); }
-  bool wait_cancels(int count) const { return wait([&] { return cancels() == count; }); }
+  bool wait_running(size_t count) const {
+    return wait([&] { return running() == count; });
+  }
+  bool wait_cancels(int count) const {
+    return wait([&] { return cancels() == count; });
+  }
 
  private:
   struct Running {
@@ -186,7 +201,8 @@ class FakeEngine : public EngineClient {
     event.index = index;
     event.token = token;
     event.logprob = -0.25f * static_cast<float>(index % 8);
-    for (int32_t i = 0; i < run.request.sampling.logprobs; ++i) event.alternatives.push_back({token + i, event.logprob - static_cast<float>(i)});
+    for (int32_t i = 0; i < run.request.sampling.logprobs; ++i)
+      event.alternatives.push_back({token + i, event.logprob - static_cast<float>(i)});
     return event;
   }
 

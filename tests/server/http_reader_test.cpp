@@ -11,7 +11,8 @@ namespace {
 HttpParse parse(std::string_view text, ServerLimits limits = {}) { return parse_http_request(text, limits); }
 
 TEST(HttpReader, TakesARequestApart) {
-  const auto got = parse("POST /v1/x?a=b&c HTTP/1.1\r\nHost: h\r\nX-Thing:  some value \r\nContent-Length: 5\r\n\r\nhelloGET /");
+  const auto got = parse(
+      "POST /v1/x?a=b&c HTTP/1.1\r\nHost: h\r\nX-Thing:  some value \r\nContent-Length: 5\r\n\r\nhelloGET /");
   ASSERT_EQ(got.status, 0) << got.message;
   EXPECT_EQ(got.request.method, "POST");
   EXPECT_EQ(got.request.path, "/v1/x");
@@ -20,13 +21,17 @@ TEST(HttpReader, TakesARequestApart) {
   EXPECT_EQ(got.request.header("absent"), "");
   EXPECT_EQ(got.request.body, "hello");
   EXPECT_TRUE(got.request.keep_alive);
-  EXPECT_EQ(std::string_view("POST /v1/x?a=b&c HTTP/1.1\r\nHost: h\r\nX-Thing:  some value \r\nContent-Length: 5\r\n\r\nhello").size(),
-            got.used_bytes);
+  EXPECT_EQ(
+      std::string_view(
+          "POST /v1/x?a=b&c HTTP/1.1\r\nHost: h\r\nX-Thing:  some value \r\nContent-Length: 5\r\n\r\nhello")
+          .size(),
+      got.used_bytes);
 }
 
 TEST(HttpReader, TakesChunksAndTheAbsoluteForm) {
-  const auto got = parse("POST http://host:1/path?q HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
-                         "3;ext=1\r\nabc\r\n4\r\ndefg\r\n0\r\nTrailer: x\r\n\r\n");
+  const auto got = parse(
+      "POST http://host:1/path?q HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3;ext=1\r\nabc\r\n4\r\ndefg\r\n0\r\nTrailer: x\r\n\r\n");
   ASSERT_EQ(got.status, 0) << got.message;
   EXPECT_EQ(got.request.body, "abcdefg");
   EXPECT_EQ(got.request.path, "/path");
@@ -47,7 +52,9 @@ struct Refusal {
   int status;
 };
 
-std::string post(std::string_view headers) { return "POST / HTTP/1.1\r\nHost: h\r\n" + std::string(headers) + "\r\n"; }
+std::string post(std::string_view headers) {
+  return "POST / HTTP/1.1\r\nHost: h\r\n" + std::string(headers) + "\r\n";
+}
 
 TEST(HttpReader, RefusesWhatIsNotHttp) {
   const Refusal cases[] = {
@@ -105,20 +112,27 @@ TEST(HttpReader, BoundsHeadersAndBodies) {
   EXPECT_EQ(parse(post("Content-Length: 101\r\n"), limits).status, 413) << "refused before it comes";
   const std::string chunked = post("Transfer-Encoding: chunked\r\n");
   EXPECT_EQ(parse(chunked + "64\r\n" + std::string(100, 'x') + "\r\n0\r\n\r\n", limits).status, 0);
-  EXPECT_EQ(parse(chunked + "32\r\n" + std::string(50, 'x') + "\r\n33\r\n" + std::string(51, 'x') + "\r\n0\r\n\r\n", limits).status, 413);
-  EXPECT_EQ(parse(chunked + "1;" + std::string(200'000, 'e'), limits).status, 400) << "an endless chunk extension";
+  EXPECT_EQ(
+      parse(chunked + "32\r\n" + std::string(50, 'x') + "\r\n33\r\n" + std::string(51, 'x') + "\r\n0\r\n\r\n",
+            limits)
+          .status,
+      413);
+  EXPECT_EQ(parse(chunked + "1;" + std::string(200'000, 'e'), limits).status, 400)
+      << "an endless chunk extension";
 }
 
 TEST(HttpReader, WaitsForMore) {
   const std::string whole = post("Content-Length: 3\r\n") + "abc";
-  for (size_t size = 0; size < whole.size(); ++size) EXPECT_EQ(parse(whole.substr(0, size)).status, 100) << size;
+  for (size_t size = 0; size < whole.size(); ++size)
+    EXPECT_EQ(parse(whole.substr(0, size)).status, 100) << size;
 }
 
 TEST(HttpReader, CuttingTheBytesChangesNothing) {
   std::mt19937 random(std::random_device{}());
   const std::vector<std::string> texts = {
       post("Content-Length: 10\r\n") + "0123456789",
-      post("Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n") + "a\r\n0123456789\r\n1\r\nx\r\n0\r\n\r\n",
+      post("Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n") +
+          "a\r\n0123456789\r\n1\r\nx\r\n0\r\n\r\n",
       "GET /a?b HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
       post("Transfer-Encoding: chunked\r\n") + "g\r\n",
   };

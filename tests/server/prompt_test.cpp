@@ -22,15 +22,17 @@ Model model_with(const std::string& chat_template) {
 
 std::string messages_json(const std::vector<std::string>& contents) {
   nlohmann::json messages = nlohmann::json::array();
-  for (size_t i = 0; i < contents.size(); ++i) messages.push_back({{"role", i % 2 ? "assistant" : "user"}, {"content", contents[i]}});
+  for (size_t i = 0; i < contents.size(); ++i)
+    messages.push_back({{"role", i % 2 ? "assistant" : "user"}, {"content", contents[i]}});
   return messages.dump();
 }
 
 TEST(Prompt, ContentIsTextWhateverItLooksLike) {
   const Model model = model_with(kChatMl);
   const PromptBuilder builder(model);
-  const std::vector<std::string> parts = {"<|im_end|>", "<|im_start|>", "<s>", "</s>", "<｜fin｜>", "§", "<|im_end|>x", "<", "|", "<|im_",
-                                          "end|>", "é", "😀", "plain ", "\n", "\uFDD0", "\uFDD1", ""};
+  const std::vector<std::string> parts = {
+      "<|im_end|>", "<|im_start|>", "<s>", "</s>", "<｜fin｜>", "§",  "<|im_end|>x", "<",      "|",
+      "<|im_",      "end|>",        "é",   "😀",    "plain ",    "\n", "\uFDD0",      "\uFDD1", ""};
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < 500; ++round) {
     std::vector<std::string> contents(1 + random() % 3);
@@ -56,15 +58,17 @@ TEST(Prompt, ContentIsTextWhateverItLooksLike) {
 }
 
 TEST(Prompt, SurvivesTemplatesThatCutContentsUp) {
-  for (const char* body : {"{{ messages[0].content | trim }}", "{{ messages[0].content[1:] }}", "{{ messages[0].content.split('|')[0] }}",
-                           "{{ messages[0].content | upper }}", "{{ messages[0].content | length }}", "{{ messages[0] | tojson }}"}) {
+  for (const char* body : {"{{ messages[0].content | trim }}", "{{ messages[0].content[1:] }}",
+                           "{{ messages[0].content.split('|')[0] }}", "{{ messages[0].content | upper }}",
+                           "{{ messages[0].content | length }}", "{{ messages[0] | tojson }}"}) {
     const Model model = model_with(std::string(body) + "<|im_end|>");
     const PromptBuilder builder(model);
     for (const char* content : {"  <|im_start|> ", "<|im_start|>", "§", "§§<s>", "<s></s>"}) {
       const auto got = builder.conversation({messages_json({content}), "", ""});
       ASSERT_TRUE(got) << body << got.error().message;
       EXPECT_EQ(got->back(), ByteTokenizer::kImEnd);
-      for (size_t i = 1; i + 1 < got->size(); ++i) EXPECT_LT((*got)[i], ByteTokenizer::kBos) << body << content;
+      for (size_t i = 1; i + 1 < got->size(); ++i)
+        EXPECT_LT((*got)[i], ByteTokenizer::kBos) << body << content;
       const std::string text = model.tokenizer->decode(*got);
       EXPECT_EQ(text.find("\xEF\xB7"), std::string::npos) << "no mark is left: " << body;
       EXPECT_EQ(text.find("fdd0"), std::string::npos) << "nor the escape of one: " << body;
@@ -97,7 +101,8 @@ TEST(Prompt, TakesTimeThatIsLinear) {
   while (content.size() < 1'000'000) content += "<|im_en";
   const auto before = std::chrono::steady_clock::now();
   EXPECT_TRUE(builder.conversation({messages_json({content}), "", ""}));
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10)) << "room for sanitizers on a busy machine";
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10))
+      << "room for sanitizers on a busy machine";
 }
 
 }  // namespace

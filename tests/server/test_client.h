@@ -50,7 +50,8 @@ class TestClient {
  public:
   explicit TestClient(uint16_t port, int receive_buffer_bytes = 0) {
     fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (receive_buffer_bytes > 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
+    if (receive_buffer_bytes > 0)
+      ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -59,7 +60,8 @@ class TestClient {
     const int on = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
-  TestClient(TestClient&& other) noexcept : fd_(std::exchange(other.fd_, -1)), connected_(other.connected_), input_(std::move(other.input_)) {}
+  TestClient(TestClient&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), connected_(other.connected_), input_(std::move(other.input_)) {}
   ~TestClient() { close(); }
 
   bool connected() const { return connected_; }
@@ -86,7 +88,8 @@ class TestClient {
   }
 
   static std::string post(std::string_view path, std::string_view body, std::string_view more_headers = "") {
-    std::string text = "POST " + std::string(path) + " HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: " +
+    std::string text = "POST " + std::string(path) +
+                       " HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: " +
                        std::to_string(body.size()) + "\r\n" + std::string(more_headers) + "\r\n";
     return text + std::string(body);
   }
@@ -116,7 +119,9 @@ class TestClient {
   bool closed_within(int timeout_ms) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     for (;;) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now())
+              .count();
       if (left < 0) return false;
       pollfd query{fd_, POLLIN, 0};
       if (::poll(&query, 1, static_cast<int>(left)) <= 0) continue;

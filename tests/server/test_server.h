@@ -32,12 +32,17 @@ class ServerTest : public ::testing::Test {
     server = std::move(*started);
   }
 
-  TestClient client(int receive_buffer_bytes = 0) const { return TestClient(server->port(), receive_buffer_bytes); }
-  ClientResponse post(std::string_view path, std::string_view body) const { return client().call(TestClient::post(path, body)); }
+  TestClient client(int receive_buffer_bytes = 0) const {
+    return TestClient(server->port(), receive_buffer_bytes);
+  }
+  ClientResponse post(std::string_view path, std::string_view body) const {
+    return client().call(TestClient::post(path, body));
+  }
   ClientResponse get(std::string_view path) const { return client().call(TestClient::get(path)); }
 
   static std::string completion(std::string_view prompt, std::string_view more = "") {
-    return "{\"prompt\": " + nlohmann::json(prompt).dump() + ", \"max_tokens\": 100" + std::string(more) + "}";
+    return "{\"prompt\": " + nlohmann::json(prompt).dump() + ", \"max_tokens\": 100" + std::string(more) +
+           "}";
   }
 
   FakeEngine engine;

@@ -15,7 +15,9 @@ using namespace std::chrono_literals;
 class TransportTest : public ServerTest {
  protected:
   static std::string stream(std::string_view prompt, int tokens = 4000) {
-    return TestClient::post("/v1/completions", R"({"prompt": ")" + std::string(prompt) + R"(", "stream": true, "max_tokens": )" + std::to_string(tokens) + "}");
+    return TestClient::post("/v1/completions", R"({"prompt": ")" + std::string(prompt) +
+                                                   R"(", "stream": true, "max_tokens": )" +
+                                                   std::to_string(tokens) + "}");
   }
 };
 
@@ -23,7 +25,8 @@ TEST_F(TransportTest, KeepsConnections) {
   start();
   auto visitor = client();
   for (int i = 0; i < 5; ++i) {
-    const auto got = visitor.call(i % 2 ? TestClient::get("/health") : TestClient::post("/v1/completions", completion("abc")));
+    const auto got = visitor.call(i % 2 ? TestClient::get("/health")
+                                        : TestClient::post("/v1/completions", completion("abc")));
     EXPECT_EQ(got.status, 200);
     EXPECT_EQ(got.headers.at("connection"), "keep-alive");
     EXPECT_TRUE(got.headers.count("date"));
@@ -38,11 +41,13 @@ TEST_F(TransportTest, AnswersPipelinedRequestsInOrder) {
   engine.step_us = 200;
   auto visitor = client();
   std::string all;
-  for (const char* prompt : {"first", "second", "third"}) all += TestClient::post("/v1/completions", completion(prompt));
+  for (const char* prompt : {"first", "second", "third"})
+    all += TestClient::post("/v1/completions", completion(prompt));
   all += stream("fourth", 6);
   all += TestClient::get("/health");
   ASSERT_TRUE(visitor.send(all));
-  for (const char* prompt : {"first", "second", "third"}) EXPECT_EQ(visitor.read().json()["choices"][0]["text"], prompt);
+  for (const char* prompt : {"first", "second", "third"})
+    EXPECT_EQ(visitor.read().json()["choices"][0]["text"], prompt);
   const auto streamed = visitor.read();
   EXPECT_TRUE(streamed.complete);
   EXPECT_EQ(streamed.events().back(), "[DONE]");
@@ -63,7 +68,8 @@ TEST_F(TransportTest, AnswersWhatWasSentBeforeTheClientEndedItsHalf) {
 TEST_F(TransportTest, TakesRequestsByteByByte) {
   start();
   auto visitor = client();
-  for (const char byte : TestClient::post("/v1/completions", completion("ab"))) ASSERT_TRUE(visitor.send({&byte, 1}));
+  for (const char byte : TestClient::post("/v1/completions", completion("ab")))
+    ASSERT_TRUE(visitor.send({&byte, 1}));
   EXPECT_EQ(visitor.read().json()["choices"][0]["text"], "ab");
 }
 
@@ -78,7 +84,8 @@ TEST_F(TransportTest, SpeaksTheOlderVersion) {
   // A stream without chunks ends with the connection.
   auto old = client();
   const std::string body = R"({"prompt": "abc", "stream": true})";
-  old.send("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  old.send("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body);
   const auto streamed = old.read();
   EXPECT_EQ(streamed.headers.count("transfer-encoding"), 0u);
   EXPECT_EQ(streamed.events().back(), "[DONE]");
@@ -88,14 +95,17 @@ TEST_F(TransportTest, TellsAWaitingClientToGoOn) {
   start();
   auto visitor = client();
   const std::string body = completion("abc");
-  visitor.send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " +
-               std::to_string(body.size()) + "\r\n\r\n");
+  visitor.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nExpect: "
+      "100-continue\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n");
   ASSERT_TRUE(visitor.receive_until("HTTP/1.1 100 Continue\r\n\r\n"));
   visitor.send(body);
   EXPECT_EQ(visitor.read().json()["choices"][0]["text"], "abc");
   // Not where the body would be refused anyway.
   auto big = client();
-  big.send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n");
+  big.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n");
   EXPECT_EQ(big.read().status, 413);
 }
 
@@ -152,7 +162,9 @@ TEST_F(TransportTest, EndsSlowRequestsAndIdleConnections) {
   start();
   const auto before = std::chrono::steady_clock::now();
   // A byte of a header now and then is no progress, nor is one of a body.
-  for (const std::string& start_of : {std::string("GET /health HTTP/1.1\r\nHost: h\r\n"), std::string("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n")}) {
+  for (const std::string& start_of :
+       {std::string("GET /health HTTP/1.1\r\nHost: h\r\n"),
+        std::string("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n")}) {
     auto slow = client();
     slow.send(start_of);
     for (int i = 0; i < 200 && slow.send("x"); ++i) {
@@ -194,7 +206,8 @@ TEST_F(TransportTest, FreesThePlaceOfAClientThatLeaves) {
       for (const bool resets : {false, true}) {
         engine.hold(waits);
         auto visitor = client();
-        visitor.send(streams ? stream("x") : TestClient::post("/v1/completions", R"({"prompt": "x", "max_tokens": 4000})"));
+        visitor.send(streams ? stream("x")
+                             : TestClient::post("/v1/completions", R"({"prompt": "x", "max_tokens": 4000})"));
         ASSERT_TRUE(engine.wait_running(1));
         if (streams && !waits) {
           ASSERT_TRUE(visitor.receive_until("data: "));
@@ -247,7 +260,9 @@ TEST_F(TransportTest, LeavesAClientThatDoesNotRead) {
   auto slow = client(4096);
   slow.send(stream("x", 1 << 29));
   auto other = client();
-  EXPECT_EQ(other.call(TestClient::post("/v1/completions", R"({"prompt": "abc", "max_tokens": 20})")).status, 200) << "others go on";
+  EXPECT_EQ(other.call(TestClient::post("/v1/completions", R"({"prompt": "abc", "max_tokens": 20})")).status,
+            200)
+      << "others go on";
   EXPECT_TRUE(engine.wait_cancels(1)) << "a full buffer ends the request";
   EXPECT_EQ(engine.running(), 0u);
 }
@@ -310,7 +325,8 @@ TEST_F(TransportTest, ServesAHundredStreamsAtOnce) {
         const auto got = visitor.call(stream(prompt, 200));
         std::string text;
         for (const auto& event : got.events())
-          if (event != "[DONE]") text += nlohmann::json::parse(event)["choices"][0]["text"].get<std::string>();
+          if (event != "[DONE]")
+            text += nlohmann::json::parse(event)["choices"][0]["text"].get<std::string>();
         if (got.complete && text == prompt) ++good;
       }
     });
@@ -328,7 +344,8 @@ TEST_F(TransportTest, SurvivesAHundredClientsThatLeaveAtAnyMoment) {
     threads.emplace_back([&, i] {
       std::mt19937 random(static_cast<unsigned>(i));
       auto visitor = client();
-      visitor.send(i % 2 ? stream("x") : TestClient::post("/v1/completions", R"({"prompt": "x", "max_tokens": 4000})"));
+      visitor.send(i % 2 ? stream("x")
+                         : TestClient::post("/v1/completions", R"({"prompt": "x", "max_tokens": 4000})"));
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
       if (i % 3) visitor.reset();
     });
@@ -415,7 +432,8 @@ TEST_F(TransportTest, SaysWhyItCannotListen) {
   again.port = server->port();
   const auto taken = start_server(engine, model, again);
   ASSERT_FALSE(taken);
-  EXPECT_NE(taken.error().message.find(std::to_string(server->port())), std::string::npos) << taken.error().message;
+  EXPECT_NE(taken.error().message.find(std::to_string(server->port())), std::string::npos)
+      << taken.error().message;
   again.host = "no.such.host.invalid";
   const auto unknown = start_server(engine, model, again);
   ASSERT_FALSE(unknown);
