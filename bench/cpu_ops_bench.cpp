@@ -1,5 +1,5 @@
-// Speed of the CPU backend's operations by format and rows, at SmolLM2-135M's shapes: multiply-adds and weight bytes a
-// second. Compare with the ceilings that `quintet bench` prints on the same machine.
+// Speed of the CPU backend's operations by format and rows, at SmolLM2-135M's shapes: multiply-adds and
+// weight bytes a second. Compare with the ceilings that `quintet bench` prints on the same machine.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -67,7 +67,9 @@ void linear(benchmark::State& state, WeightFormat format, int64_t n, int64_t k) 
     const Weight& w = copies[i++ % copies.size()];
     backend->ops().linear({.x = x.view, .w = &w, .out = out.view});
   }
-  const auto rate = [&](double work) { return benchmark::Counter(work * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate); };
+  const auto rate = [&](double work) {
+    return benchmark::Counter(work * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  };
   state.counters["macs/s"] = rate(static_cast<double>(rows * n * k));
   state.counters["weight_B/s"] = rate(static_cast<double>(copies[0].bytes));
 }
@@ -89,16 +91,28 @@ void attend(benchmark::State& state, int heads, int kv_heads, int head_dim) {
   const std::vector<int64_t> slot(pos.begin(), pos.end());
   std::vector<float> inv_freq(static_cast<size_t>(head_dim / 2), 0.01f);
   Buffer2d qkv(rows, int64_t{heads + 2 * kv_heads} * head_dim), out(rows, int64_t{heads} * head_dim);
-  const StepView step{.rows = rows, .seqs = 1, .max_blocks = blocks, .pos = pos.data(), .seq = seq.data(),
-                      .kv_slot = slot.data(), .block_refs = refs.data()};
-  const AttentionSpec spec{.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .scale = 0.125f,
+  const StepView step{.rows = rows,
+                      .seqs = 1,
+                      .max_blocks = blocks,
+                      .pos = pos.data(),
+                      .seq = seq.data(),
+                      .kv_slot = slot.data(),
+                      .block_refs = refs.data()};
+  const AttentionSpec spec{.heads = heads,
+                           .kv_heads = kv_heads,
+                           .head_dim = head_dim,
+                           .scale = 0.125f,
                            .rope = {.dims = head_dim, .inv_freq = inv_freq.data()}};
   for (auto _ : state)
-    backend->ops().rope_store_attend(step, {.qkv = qkv.view, .attention = spec,
-                                            .kv = {.base = kv->data(), .pages = blocks, .layers = 1, .page = page}, .out = out.view});
+    backend->ops().rope_store_attend(step,
+                                     {.qkv = qkv.view,
+                                      .attention = spec,
+                                      .kv = {.base = kv->data(), .pages = blocks, .layers = 1, .page = page},
+                                      .out = out.view});
   double pairs = 0;
   for (int32_t p : pos) pairs += p + 1;
-  state.counters["macs/s"] = benchmark::Counter(pairs * 2 * heads * head_dim * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["macs/s"] = benchmark::Counter(
+      pairs * 2 * heads * head_dim * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 
 void prepare(benchmark::State& state, WeightFormat format) {
@@ -124,17 +138,28 @@ void register_all() {
   for (const FormatInfo& info : format_table()) {
     const WeightFormat format = info.format;
     const auto name = [&](const char* op) { return std::string(op) + "/" + std::string(info.name); };
-    benchmark::RegisterBenchmark(name("linear_1536x1536").c_str(), [format](benchmark::State& s) { linear(s, format, 1536, 1536); })
-        ->ArgNames({"rows", "threads"})->ArgsProduct({{1, 4, 16, 512}, {1, 2}})->UseRealTime();
-    benchmark::RegisterBenchmark(name("prepare").c_str(), [format](benchmark::State& s) { prepare(s, format); })
-        ->ArgNames({"", "threads"})->ArgsProduct({{0}, {2}})->UseRealTime();
+    benchmark::RegisterBenchmark(name("linear_1536x1536").c_str(),
+                                 [format](benchmark::State& s) { linear(s, format, 1536, 1536); })
+        ->ArgNames({"rows", "threads"})
+        ->ArgsProduct({{1, 4, 16, 512}, {1, 2}})
+        ->UseRealTime();
+    benchmark::RegisterBenchmark(name("prepare").c_str(),
+                                 [format](benchmark::State& s) { prepare(s, format); })
+        ->ArgNames({"", "threads"})
+        ->ArgsProduct({{0}, {2}})
+        ->UseRealTime();
   }
   benchmark::RegisterBenchmark("attend_9x3x64", [](benchmark::State& s) { attend(s, 9, 3, 64); })
-      ->ArgNames({"rows", "threads", "context"})->ArgsProduct({{1, 8, 512}, {1, 2}, {512, 4096}})->UseRealTime();
+      ->ArgNames({"rows", "threads", "context"})
+      ->ArgsProduct({{1, 8, 512}, {1, 2}, {512, 4096}})
+      ->UseRealTime();
   benchmark::RegisterBenchmark("attend_32x8x128", [](benchmark::State& s) { attend(s, 32, 8, 128); })
-      ->ArgNames({"rows", "threads", "context"})->ArgsProduct({{1, 512}, {2}, {4096}})->UseRealTime();
+      ->ArgNames({"rows", "threads", "context"})
+      ->ArgsProduct({{1, 512}, {2}, {4096}})
+      ->UseRealTime();
   benchmark::RegisterBenchmark("sample/greedy", [](benchmark::State& s) { sample(s, {}); });
-  benchmark::RegisterBenchmark("sample/temperature", [](benchmark::State& s) { sample(s, {.temperature = 1}); });
+  benchmark::RegisterBenchmark("sample/temperature",
+                               [](benchmark::State& s) { sample(s, {.temperature = 1}); });
   benchmark::RegisterBenchmark("sample/top_k_top_p_min_p", [](benchmark::State& s) {
     sample(s, {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f});
   });

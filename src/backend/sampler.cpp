@@ -16,8 +16,8 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr size_t kLanes = 4;
 
-// Vectors of the compiler's own, lowered to whatever the target has: loops over lanes were not vectorised, which cost
-// 240 us for 49152 logits.
+// Vectors of the compiler's own, lowered to whatever the target has: loops over lanes were not vectorised,
+// which cost 240 us for 49152 logits.
 using Floats = float __attribute__((vector_size(kLanes * 4)));
 using Ints = int32_t __attribute__((vector_size(kLanes * 4)));
 
@@ -43,17 +43,20 @@ inline Floats exp_nonpositive(Floats x) {
   return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p) + (reinterpret_cast<Ints>(shifted) << 23));
 }
 
-/// sum of e^((l - max) * inverse_temperature), lane by lane in blocks of 4096, lanes and blocks added in double.
+/// sum of e^((l - max) * inverse_temperature), lane by lane in blocks of 4096, lanes and blocks added in
+/// double.
 double exp_sum(std::span<const float> logits, float max, float inverse_temperature) {
   double total = 0;
   for (size_t begin = 0; begin < logits.size(); begin += 4096) {
     const size_t end = std::min(begin + 4096, logits.size());
     Floats sum{};
     size_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) sum += exp_nonpositive((load_floats(&logits[i]) - max) * inverse_temperature);
+    for (; i + kLanes <= end; i += kLanes)
+      sum += exp_nonpositive((load_floats(&logits[i]) - max) * inverse_temperature);
     if (i < end) {
       float tail[kLanes];
-      std::fill(std::begin(tail), std::end(tail), -kInfinity);  // adds e^-87 each, which no float sum above 0 notices
+      std::fill(std::begin(tail), std::end(tail),
+                -kInfinity);  // adds e^-87 each, which no float sum above 0 notices
       std::copy(&logits[i], logits.data() + end, tail);
       sum += exp_nonpositive((load_floats(tail) - max) * inverse_temperature);
     }
@@ -89,8 +92,8 @@ float checked_max(std::span<const float> logits) {
 
 double gumbel(uint32_t noise) { return -std::log(-std::log((noise + 0.5) * 0x1p-32)); }
 
-/// An upper bound of gumbel(noise) without logarithms: -log(u) >= 1 - u, so g <= -log(1 - u) < (leading ones + 1) ln 2.
-/// The first bound is within rounding of g only where u is near 1, hence the margin.
+/// An upper bound of gumbel(noise) without logarithms: -log(u) >= 1 - u, so g <= -log(1 - u) < (leading ones
+/// + 1) ln 2. The first bound is within rounding of g only where u is near 1, hence the margin.
 double gumbel_bound(uint32_t noise) { return (std::countl_one(noise) + 1) * 0.693147180559945309 + 1e-6; }
 constexpr double kGumbelMax = 22.9;  // of noise 2^32 - 1: -log(2^-33) = 22.87
 
@@ -136,7 +139,8 @@ void RowSampler::penalize(const StepView& step, const SampleParams& params, std:
       if (!valid(token) || count_[static_cast<size_t>(token)] == 0) continue;
       float& l = logits[static_cast<size_t>(token)];
       l = l > 0 ? l / params.repeat_penalty : l * params.repeat_penalty;
-      l -= static_cast<float>(count_[static_cast<size_t>(token)]) * params.frequency_penalty + params.presence_penalty;
+      l -= static_cast<float>(count_[static_cast<size_t>(token)]) * params.frequency_penalty +
+           params.presence_penalty;
       count_[static_cast<size_t>(token)] = 0;
     }
   }
@@ -167,17 +171,23 @@ bool RowSampler::cut(const SampleParams& params, std::span<const float> logits, 
   double floor = -std::numeric_limits<double>::infinity();
   double total = 0;
   if (by_p && !by_k) {
-    // Tokens of less than (1 - top_p) / vocabulary each cannot together make up 1 - top_p. Half of it: rounding.
-    total = exp_sum(logits, max, static_cast<float>(std::min(1 / temperature, 1e30)));  // finite: 0 * Inf is NaN
-    const double share = std::max(0.5 * (1 - static_cast<double>(params.top_p)) / static_cast<double>(vocabulary), 1e-30);
+    // Tokens of less than (1 - top_p) / vocabulary each cannot together make up 1 - top_p. Half of it:
+    // rounding.
+    total =
+        exp_sum(logits, max, static_cast<float>(std::min(1 / temperature, 1e30)));  // finite: 0 * Inf is NaN
+    const double share =
+        std::max(0.5 * (1 - static_cast<double>(params.top_p)) / static_cast<double>(vocabulary), 1e-30);
     floor = max + temperature * std::log(share * total);
   }
   if (params.min_p > 0)  // min_p keeps a prefix of the order as well, and top_p only shortens it
-    if (!by_p) floor = std::max(floor, max + temperature * std::log(static_cast<double>(params.min_p)) - 1e-3 * temperature);
+    if (!by_p)
+      floor = std::max(floor,
+                       max + temperature * std::log(static_cast<double>(params.min_p)) - 1e-3 * temperature);
 
   size_t size = 0;
   for (size_t i = 0; i < vocabulary; ++i)
-    if (logits[i] > -kInfinity && static_cast<double>(logits[i]) >= floor) kept_[size++] = static_cast<TokenId>(i);
+    if (logits[i] > -kInfinity && static_cast<double>(logits[i]) >= floor)
+      kept_[size++] = static_cast<TokenId>(i);
   const size_t candidates = size;
   const auto begin = kept_.begin();
   const auto at = [&](size_t i) { return begin + static_cast<std::ptrdiff_t>(i); };
@@ -219,7 +229,8 @@ bool RowSampler::cut(const SampleParams& params, std::span<const float> logits, 
   return true;
 }
 
-TokenId RowSampler::draw(const SampleParams& params, std::span<const float> logits, TokenId best, bool all) const {
+TokenId RowSampler::draw(const SampleParams& params, std::span<const float> logits, TokenId best,
+                         bool all) const {
   const double inverse = 1 / static_cast<double>(params.temperature);
   const auto score_of = [&](TokenId token, uint32_t noise) {
     return static_cast<double>(logits[static_cast<size_t>(token)]) * inverse + gumbel(noise);
@@ -244,7 +255,8 @@ TokenId RowSampler::draw(const SampleParams& params, std::span<const float> logi
   for (TokenId first = 0; first < vocabulary; first += 4) {
     const TokenId end = std::min(first + 4, vocabulary);
     float largest = -kInfinity;
-    for (TokenId token = first; token < end; ++token) largest = std::max(largest, logits[static_cast<size_t>(token)]);
+    for (TokenId token = first; token < end; ++token)
+      largest = std::max(largest, logits[static_cast<size_t>(token)]);
     if (static_cast<double>(largest) * inverse + kGumbelMax < top) continue;
     const auto noise = noise_of_four(params.seed, params.position, static_cast<uint32_t>(first) >> 2);
     for (TokenId token = first; token < end; ++token) consider(token, noise[static_cast<size_t>(token & 3)]);
@@ -252,14 +264,17 @@ TokenId RowSampler::draw(const SampleParams& params, std::span<const float> logi
   return winner;
 }
 
-Sampled RowSampler::sample(const StepView& step, int32_t row, std::span<float> logits, Alternative* alternatives) {
-  QUINTET_CHECK(logits.size() == count_.size(), "{} logits for a vocabulary of {}", logits.size(), count_.size());
+Sampled RowSampler::sample(const StepView& step, int32_t row, std::span<float> logits,
+                           Alternative* alternatives) {
+  QUINTET_CHECK(logits.size() == count_.size(), "{} logits for a vocabulary of {}", logits.size(),
+                count_.size());
   const SampleParams& params = step.sample[row];
   if (alternatives) std::fill_n(alternatives, kAlternatives, Alternative{-1, -kInfinity});
   float max = checked_max(logits);
   if (std::isnan(max)) return {.status = kSampleNotFinite};
-  const bool changes = params.repeat_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0 ||
-                       params.bias_begin < params.bias_end || params.mask_row >= 0;
+  const bool changes = params.repeat_penalty != 1 || params.presence_penalty != 0 ||
+                       params.frequency_penalty != 0 || params.bias_begin < params.bias_end ||
+                       params.mask_row >= 0;
   if (changes) {
     penalize(step, params, logits);
     max = checked_max(logits);
@@ -272,7 +287,8 @@ Sampled RowSampler::sample(const StepView& step, int32_t row, std::span<float> l
     return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - log_total);
   };
   if (alternatives && params.logprobs > 0) {
-    const auto wanted = std::min({static_cast<size_t>(params.logprobs), static_cast<size_t>(kAlternatives), kept_.size()});
+    const auto wanted =
+        std::min({static_cast<size_t>(params.logprobs), static_cast<size_t>(kAlternatives), kept_.size()});
     std::iota(kept_.begin(), kept_.end(), 0);
     std::partial_sort(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(wanted), kept_.end(),
                       [&](TokenId a, TokenId b) {

@@ -16,7 +16,8 @@ struct BlockRef {
 };
 static_assert(sizeof(BlockRef) == 8);
 
-/// Layout of a page: [layer][K|V][head][token][dim], so that a block of all layers is one copy.
+/// Layout of a page: [layer][K|V][head][token][dim], so that a block of all layers is one copy. Within a head a backend
+/// may order tokens and dimensions as its kernels want (cpu/ does).
 struct PageClass {
   uint8_t format = 0;
   int32_t tokens = 16;        ///< tokens in a page

@@ -1,5 +1,5 @@
-// RoPE, the paged cache and attention of the CPU backend against double precision, and the bits of a row however its
-// prompt was cut, whatever lies in the rest of the cache.
+// RoPE, the paged cache and attention of the CPU backend against double precision, and the bits of a row
+// however its prompt was cut, whatever lies in the rest of the cache.
 #include <array>
 #include <functional>
 
@@ -24,40 +24,55 @@ struct Case {
   int layers = 2, layer = 1, page_tokens;
 
   Case(Shape s, std::vector<int> lengths, int page_tokens = 16)
-      : shape(s), lengths(std::move(lengths)), q_norm(WeightFormat::f32, 1, s.head_dim),
-        k_norm(WeightFormat::f32, 1, s.head_dim), page_tokens(page_tokens) {
+      : shape(s),
+        lengths(std::move(lengths)),
+        q_norm(WeightFormat::f32, 1, s.head_dim),
+        k_norm(WeightFormat::f32, 1, s.head_dim),
+        page_tokens(page_tokens) {
     for (auto* norm : {&q_norm, &k_norm}) {
       norm->values = normals(static_cast<size_t>(s.head_dim));
       std::memcpy(norm->bytes.data(), norm->values.data(), norm->bytes.size());
     }
     for (int length : this->lengths) qkv.push_back(normals(static_cast<size_t>(length * width())));
-    for (int i = 0; i < s.rope_dims / 2; ++i) inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(s.rope_dims)));
+    for (int i = 0; i < s.rope_dims / 2; ++i)
+      inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(s.rope_dims)));
   }
   int width() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_dim; }
   AttentionSpec spec() const {
-    return {.layer = layer, .heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim,
-            .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)), .sliding_window = shape.window,
-            .rope = {.style = shape.style, .dims = shape.rope_dims, .inv_freq = inv_freq.data(), .scale = 1.1f}};
+    return {
+        .layer = layer,
+        .heads = shape.heads,
+        .kv_heads = shape.kv_heads,
+        .head_dim = shape.head_dim,
+        .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
+        .sliding_window = shape.window,
+        .rope = {.style = shape.style, .dims = shape.rope_dims, .inv_freq = inv_freq.data(), .scale = 1.1f}};
   }
 };
 
 /// One piece of a sequence in a step.
-struct Piece { int seq, begin, count; };
+struct Piece {
+  int seq, begin, count;
+};
 
 /// Runs steps of pieces (a piece of seq -1 is padding) and collects each position's output.
 class Runner {
  public:
   Runner(const Case& c, int threads, CpuSimd simd = CpuSimd::best) : c_(c), cpu_(backend(threads, simd)) {
     page_ = cpu_->page_class(c.layers, c.shape.kv_heads, c.shape.head_dim, c.page_tokens);
-    for (int length : c.lengths) max_blocks_ = std::max(max_blocks_, (length + c.page_tokens - 1) / c.page_tokens);
+    for (int length : c.lengths)
+      max_blocks_ = std::max(max_blocks_, (length + c.page_tokens - 1) / c.page_tokens);
     pages_ = static_cast<int>(c.lengths.size()) * max_blocks_ + 3;
     buffer_ = std::move(cpu_->allocate(static_cast<size_t>(pages_ * page_.bytes), BufferUse::kv)).value();
-    std::memset(buffer_.data(), 0xFF, buffer_.bytes());  // every half a NaN: what is read without being written shows
+    std::memset(buffer_.data(), 0xFF,
+                buffer_.bytes());  // every half a NaN: what is read without being written shows
     std::vector<uint32_t> order(static_cast<size_t>(pages_));
     std::iota(order.begin(), order.end(), 0u);
     std::shuffle(order.begin(), order.end(), rng());
-    for (size_t i = 0; i < c.lengths.size() * static_cast<size_t>(max_blocks_); ++i) refs_.push_back({.page = order[i]});
-    for (int length : c.lengths) out.emplace_back(static_cast<size_t>(length * c.shape.heads * c.shape.head_dim), NAN);
+    for (size_t i = 0; i < c.lengths.size() * static_cast<size_t>(max_blocks_); ++i)
+      refs_.push_back({.page = order[i]});
+    for (int length : c.lengths)
+      out.emplace_back(static_cast<size_t>(length * c.shape.heads * c.shape.head_dim), NAN);
     if (c.shape.norms) {
       q_norm_ = prepare(*cpu_, WeightRole::vector, {&c.q_norm});
       k_norm_ = prepare(*cpu_, WeightRole::vector, {&c.k_norm});
@@ -86,23 +101,37 @@ class Runner {
     const auto rows = static_cast<int64_t>(pos.size());
     const int64_t cols = int64_t{c_.shape.heads} * c_.shape.head_dim;
     std::vector<float> result(static_cast<size_t>(rows * cols), NAN);
-    const StepView step{.rows = static_cast<int32_t>(rows), .seqs = static_cast<int32_t>(c_.lengths.size()),
-                        .max_blocks = max_blocks_, .pos = pos.data(), .seq = seq.data(), .kv_slot = slot.data(),
+    const StepView step{.rows = static_cast<int32_t>(rows),
+                        .seqs = static_cast<int32_t>(c_.lengths.size()),
+                        .max_blocks = max_blocks_,
+                        .pos = pos.data(),
+                        .seq = seq.data(),
+                        .kv_slot = slot.data(),
                         .block_refs = refs_.data()};
     const KvView kv{.base = buffer_.data(), .pages = pages_, .layers = c_.layers, .page = page_};
-    const NormArgs qn{.weight = c_.shape.norms ? &q_norm_ : nullptr}, kn{.weight = c_.shape.norms ? &k_norm_ : nullptr};
+    const NormArgs qn{.weight = c_.shape.norms ? &q_norm_ : nullptr},
+        kn{.weight = c_.shape.norms ? &k_norm_ : nullptr};
     if (fused) {
-      cpu_->ops().rope_store_attend(step, {.qkv = view(qkv, rows, c_.width()), .attention = c_.spec(), .q_norm = qn,
-                                           .k_norm = kn, .kv = kv, .out = view(result, rows, cols)});
+      cpu_->ops().rope_store_attend(step, {.qkv = view(qkv, rows, c_.width()),
+                                           .attention = c_.spec(),
+                                           .q_norm = qn,
+                                           .k_norm = kn,
+                                           .kv = kv,
+                                           .out = view(result, rows, cols)});
     } else {
-      cpu_->ops().rope_store(step, {.qkv = view(qkv, rows, c_.width()), .attention = c_.spec(), .q_norm = qn, .k_norm = kn, .kv = kv});
-      cpu_->ops().attend(step, {.qkv = view(qkv, rows, c_.width()), .out = view(result, rows, cols), .attention = c_.spec(), .kv = kv});
+      cpu_->ops().rope_store(
+          step,
+          {.qkv = view(qkv, rows, c_.width()), .attention = c_.spec(), .q_norm = qn, .k_norm = kn, .kv = kv});
+      cpu_->ops().attend(step, {.qkv = view(qkv, rows, c_.width()),
+                                .out = view(result, rows, cols),
+                                .attention = c_.spec(),
+                                .kv = kv});
     }
     int64_t row = 0;
     for (const Piece& piece : pieces) {
       if (piece.seq >= 0)
-        std::memcpy(out[static_cast<size_t>(piece.seq)].data() + piece.begin * cols, result.data() + row * cols,
-                    static_cast<size_t>(piece.count * cols) * sizeof(float));
+        std::memcpy(out[static_cast<size_t>(piece.seq)].data() + piece.begin * cols,
+                    result.data() + row * cols, static_cast<size_t>(piece.count * cols) * sizeof(float));
       row += piece.count;
     }
   }
@@ -139,7 +168,8 @@ std::vector<double> turned(const Case& c, const float* head, const RandomWeight&
     const double angle = static_cast<double>(static_cast<float>(pos) * c.inv_freq[static_cast<size_t>(i)]);
     const auto a = static_cast<size_t>(s.style == RopeStyle::halves ? i : 2 * i);
     const auto b = static_cast<size_t>(s.style == RopeStyle::halves ? i + s.rope_dims / 2 : 2 * i + 1);
-    const double x0 = y[a], x1 = y[b], cs = std::cos(angle) * static_cast<double>(1.1f), sn = std::sin(angle) * static_cast<double>(1.1f);
+    const double x0 = y[a], x1 = y[b], cs = std::cos(angle) * static_cast<double>(1.1f),
+                 sn = std::sin(angle) * static_cast<double>(1.1f);
     y[a] = x0 * cs - x1 * sn;
     y[b] = x1 * cs + x0 * sn;
   }
@@ -148,8 +178,8 @@ std::vector<double> turned(const Case& c, const float* head, const RandomWeight&
 
 TEST(CpuAttention, AgainstDouble) {
   const std::vector<Shape> shapes{
-      {9, 3, 64, 0, 64, RopeStyle::pairs, false}, {4, 4, 80, 0, 40, RopeStyle::halves, false},
-      {14, 2, 64, 0, 64, RopeStyle::halves, false}, {4, 1, 256, 70, 256, RopeStyle::halves, true},
+      {9, 3, 64, 0, 64, RopeStyle::pairs, false},    {4, 4, 80, 0, 40, RopeStyle::halves, false},
+      {14, 2, 64, 0, 64, RopeStyle::halves, false},  {4, 1, 256, 70, 256, RopeStyle::halves, true},
       {8, 1, 128, 33, 128, RopeStyle::halves, true}, {2, 1, 24, 0, 16, RopeStyle::pairs, false}};
   for (CpuSimd simd : simds())
     for (const Shape& s : shapes) {
@@ -160,9 +190,11 @@ TEST(CpuAttention, AgainstDouble) {
         std::vector<std::vector<double>> keys;  // [kv head * length + position]
         for (int g = 0; g < s.kv_heads; ++g)
           for (int p = 0; p < c.lengths[n]; ++p)
-            keys.push_back(turned(c, c.qkv[n].data() + p * c.width() + (s.heads + g) * s.head_dim, c.k_norm, p));
+            keys.push_back(
+                turned(c, c.qkv[n].data() + p * c.width() + (s.heads + g) * s.head_dim, c.k_norm, p));
         for (int trial = 0; trial < 60; ++trial) {
-          const int p = trial == 0 ? c.lengths[n] - 1 : uniform(0, c.lengths[n] - 1), h = uniform(0, s.heads - 1);
+          const int p = trial == 0 ? c.lengths[n] - 1 : uniform(0, c.lengths[n] - 1),
+                    h = uniform(0, s.heads - 1);
           const int g = h / (s.heads / s.kv_heads);
           const auto q = turned(c, c.qkv[n].data() + p * c.width() + h * s.head_dim, c.q_norm, p);
           const int first = s.window ? std::max(0, p - s.window + 1) : 0;
@@ -174,7 +206,8 @@ TEST(CpuAttention, AgainstDouble) {
             for (size_t d = 0; d < q.size(); ++d) dot += q[d] * key[d], size += std::abs(q[d] * key[d]);
             score.push_back(dot / std::sqrt(s.head_dim));
             largest = std::max(largest, score.back());
-            // Keys are rounded to 11 bits; roundings of a product are independent, so their sum grows with the root.
+            // Keys are rounded to 11 bits; roundings of a product are independent, so their sum grows with
+            // the root.
             slack = std::max(slack, size / std::sqrt(s.head_dim) * 0x1p-11 / std::sqrt(s.head_dim) * 6);
           }
           double total = 0;
@@ -182,13 +215,15 @@ TEST(CpuAttention, AgainstDouble) {
           for (int d = 0; d < s.head_dim; ++d) {
             double exact = 0, size = 0;
             for (int j = first; j <= p; ++j) {
-              const double v = static_cast<double>(c.qkv[n][static_cast<size_t>(j * c.width() + (s.heads + s.kv_heads + g) * s.head_dim + d)]);
+              const double v = static_cast<double>(
+                  c.qkv[n][static_cast<size_t>(j * c.width() + (s.heads + s.kv_heads + g) * s.head_dim + d)]);
               exact += score[static_cast<size_t>(j - first)] / total * v;
               size += score[static_cast<size_t>(j - first)] / total * std::abs(v);
             }
-            // A score that errs by e scales its weight by 1 + e, so the output errs by at most 2 e of its magnitude; a
-            // value is rounded to 11 bits.
-            ASSERT_NEAR(run.out[n][static_cast<size_t>((p * s.heads + h) * s.head_dim + d)], exact, size * (2 * slack + 0x1p-11) + 1e-7)
+            // A score that errs by e scales its weight by 1 + e, so the output errs by at most 2 e of its
+            // magnitude; a value is rounded to 11 bits.
+            ASSERT_NEAR(run.out[n][static_cast<size_t>((p * s.heads + h) * s.head_dim + d)], exact,
+                        size * (2 * slack + 0x1p-11) + 1e-7)
                 << "head_dim " << s.head_dim << " position " << p << " head " << h;
           }
         }
@@ -204,8 +239,9 @@ void expect_same(const Runner& a, const Runner& b, const std::string& what) {
 }
 
 TEST(CpuAttention, ARowHasTheSameBitsHoweverThePromptWasCut) {
-  for (const Shape& s : {Shape{9, 3, 64, 0, 64, RopeStyle::pairs, false}, Shape{2, 1, 96, 100, 96, RopeStyle::halves, true},
-                         Shape{7, 1, 64, 0, 64, RopeStyle::halves, false}}) {
+  for (const Shape& s :
+       {Shape{9, 3, 64, 0, 64, RopeStyle::pairs, false}, Shape{2, 1, 96, 100, 96, RopeStyle::halves, true},
+        Shape{7, 1, 64, 0, 64, RopeStyle::halves, false}}) {
     const Case c(s, {600, 37, 300});
     Runner whole(c, 1);
     whole.whole();

@@ -4,9 +4,9 @@
 namespace quintet::test {
 namespace {
 
-/// What 16-bit activations and float sums may cost one output: each input errs by at most half a step of its block of 32
-/// (largest / 32767 / 2); each of the k / 16 partial sums is rounded at most four times, none being larger than the sum
-/// of magnitudes. Float formats are not quantized, and rounded once an input.
+/// What 16-bit activations and float sums may cost one output: each input errs by at most half a step of its
+/// block of 32 (largest / 32767 / 2); each of the k / 16 partial sums is rounded at most four times, none
+/// being larger than the sum of magnitudes. Float formats are not quantized, and rounded once an input.
 double tolerance(const float* x, const float* w, int64_t k, bool integer) {
   double quantization = 0, magnitude = 0;
   for (int64_t b = 0; b < k; b += 32) {
@@ -17,10 +17,17 @@ double tolerance(const float* x, const float* w, int64_t k, bool integer) {
       magnitude += std::abs(static_cast<double>(x[i]) * static_cast<double>(w[i]));
     }
     quantization += weights * largest / 32767 * 0.51;
-    // Codes are added before the minimum takes its share away, so the sums are larger than the weights themselves.
-    if (integer) magnitude += 32 * largest * 4 * [&] { double m = 0; for (int64_t i = b; i < b + 32; ++i) m = std::max(m, std::abs(static_cast<double>(w[i]))); return m; }();
+    // Codes are added before the minimum takes its share away, so the sums are larger than the weights
+    // themselves.
+    if (integer)
+      magnitude += 32 * largest * 4 * [&] {
+        double m = 0;
+        for (int64_t i = b; i < b + 32; ++i) m = std::max(m, std::abs(static_cast<double>(w[i])));
+        return m;
+      }();
   }
-  return (integer ? quantization : 0) + magnitude * 0x1p-24 * std::sqrt(static_cast<double>(integer ? k / 4 : k)) * 2;
+  return (integer ? quantization : 0) +
+         magnitude * 0x1p-24 * std::sqrt(static_cast<double>(integer ? k / 4 : k)) * 2;
 }
 
 struct Inputs {
@@ -28,14 +35,16 @@ struct Inputs {
   std::vector<float> x;
   Inputs(int64_t rows, int64_t k) : rows(rows), k(k), x(normals(static_cast<size_t>(rows * k))) {
     // Outliers, as activations have them.
-    for (int64_t r = 0; r < rows; ++r) x[static_cast<size_t>(r * k + uniform(0, static_cast<int>(k) - 1))] *= 300;
+    for (int64_t r = 0; r < rows; ++r)
+      x[static_cast<size_t>(r * k + uniform(0, static_cast<int>(k) - 1))] *= 300;
   }
   const float* row(int64_t r) const { return x.data() + r * k; }
 };
 
 std::vector<float> linear(Backend& cpu, Inputs& in, const Weight& w, int64_t first, int64_t count) {
   std::vector<float> out(static_cast<size_t>(count * w.n), NAN);
-  cpu.ops().linear({.x = {in.row(first), DType::f32, count, in.k, in.k}, .w = &w, .out = view(out, count, w.n)});
+  cpu.ops().linear(
+      {.x = {in.row(first), DType::f32, count, in.k, in.k}, .w = &w, .out = view(out, count, w.n)});
   return out;
 }
 
@@ -52,9 +61,12 @@ TEST(CpuProducts, EveryFormatAgainstDouble) {
         for (int64_t r = 0; r < rows; ++r)
           for (int64_t i = 0; i < n; ++i) {
             double exact = 0;
-            for (int64_t j = 0; j < k; ++j) exact += static_cast<double>(in.row(r)[j]) * static_cast<double>(w.row(i)[j]);
-            ASSERT_NEAR(out[static_cast<size_t>(r * n + i)], exact, tolerance(in.row(r), w.row(i), k, info.block_weights > 1))
-                << info.name << " row " << r << " of " << rows << " output " << i << " simd " << static_cast<int>(simd);
+            for (int64_t j = 0; j < k; ++j)
+              exact += static_cast<double>(in.row(r)[j]) * static_cast<double>(w.row(i)[j]);
+            ASSERT_NEAR(out[static_cast<size_t>(r * n + i)], exact,
+                        tolerance(in.row(r), w.row(i), k, info.block_weights > 1))
+                << info.name << " row " << r << " of " << rows << " output " << i << " simd "
+                << static_cast<int>(simd);
           }
       }
     }
@@ -74,7 +86,8 @@ TEST(CpuProducts, ARowHasTheSameBitsInAnyCompany) {
         const Weight packed = prepare(*cpu, WeightRole::linear, {&w});
         const auto out = linear(*cpu, in, packed, 0, in.rows);
         if (all.empty()) all = out;
-        ASSERT_EQ(std::memcmp(out.data(), all.data(), out.size() * 4), 0) << info.name << " threads " << threads;
+        ASSERT_EQ(std::memcmp(out.data(), all.data(), out.size() * 4), 0)
+            << info.name << " threads " << threads;
         for (int64_t rows : {1, 2, 3, 5, 7, 12, 16}) {
           const int64_t first = uniform(0, static_cast<int>(in.rows - rows));
           const auto part = linear(*cpu, in, packed, first, rows);
@@ -98,8 +111,10 @@ TEST(CpuProducts, NormBiasAddAndPermutation) {
   for (CpuSimd simd : simds()) {
     const auto cpu = backend(2, simd);
     const int64_t n = 33, k = 160;
-    const RandomWeight w(WeightFormat::q5_1, n, k), norm(WeightFormat::f32, 1, k), bias(WeightFormat::f32, 1, n);
-    const Weight pw = prepare(*cpu, WeightRole::linear, {&w}), pn = prepare(*cpu, WeightRole::vector, {&norm}),
+    const RandomWeight w(WeightFormat::q5_1, n, k), norm(WeightFormat::f32, 1, k),
+        bias(WeightFormat::f32, 1, n);
+    const Weight pw = prepare(*cpu, WeightRole::linear, {&w}),
+                 pn = prepare(*cpu, WeightRole::vector, {&norm}),
                  pb = prepare(*cpu, WeightRole::vector, {&bias});
     std::vector<int32_t> perm(static_cast<size_t>(k));
     std::iota(perm.begin(), perm.end(), 0);
@@ -108,28 +123,37 @@ TEST(CpuProducts, NormBiasAddAndPermutation) {
       Inputs in(rows, k);
       auto out = normals(static_cast<size_t>(rows * n));
       const auto before = out;
-      cpu->ops().linear({.x = view(in.x, rows, k), .w = &pw, .out = view(out, rows, n), .norm = {.weight = &pn, .eps = 0.01f},
-                         .bias = &pb, .add_to_out = true, .in_perm = perm.data()});
+      cpu->ops().linear({.x = view(in.x, rows, k),
+                         .w = &pw,
+                         .out = view(out, rows, n),
+                         .norm = {.weight = &pn, .eps = 0.01f},
+                         .bias = &pb,
+                         .add_to_out = true,
+                         .in_perm = perm.data()});
       for (int64_t r = 0; r < rows; ++r) {
         double square = 0;
-        for (int64_t j = 0; j < k; ++j) square += static_cast<double>(in.row(r)[j]) * static_cast<double>(in.row(r)[j]);
+        for (int64_t j = 0; j < k; ++j)
+          square += static_cast<double>(in.row(r)[j]) * static_cast<double>(in.row(r)[j]);
         const double inverse = 1 / std::sqrt(square / static_cast<double>(k) + static_cast<double>(0.01f));
         std::vector<float> y(static_cast<size_t>(k));
         std::vector<double> exact_y(static_cast<size_t>(k));
         for (int64_t j = 0; j < k; ++j) {
           const int32_t from = perm[static_cast<size_t>(j)];
-          exact_y[static_cast<size_t>(j)] = static_cast<double>(in.row(r)[from]) * inverse * static_cast<double>(norm.values[static_cast<size_t>(from)]);
+          exact_y[static_cast<size_t>(j)] = static_cast<double>(in.row(r)[from]) * inverse *
+                                            static_cast<double>(norm.values[static_cast<size_t>(from)]);
           y[static_cast<size_t>(j)] = static_cast<float>(exact_y[static_cast<size_t>(j)]);
         }
         for (int64_t i = 0; i < n; ++i) {
-          double exact = static_cast<double>(before[static_cast<size_t>(r * n + i)]) + static_cast<double>(bias.values[static_cast<size_t>(i)]);
+          double exact = static_cast<double>(before[static_cast<size_t>(r * n + i)]) +
+                         static_cast<double>(bias.values[static_cast<size_t>(i)]);
           double size = std::abs(exact);
           for (int64_t j = 0; j < k; ++j) {
             exact += exact_y[static_cast<size_t>(j)] * static_cast<double>(w.row(i)[j]);
             size += std::abs(exact_y[static_cast<size_t>(j)] * static_cast<double>(w.row(i)[j]));
           }
           // The norm itself errs by a few roundings, in every input alike.
-          ASSERT_NEAR(out[static_cast<size_t>(r * n + i)], exact, tolerance(y.data(), w.row(i), k, true) + size * 0x1p-21);
+          ASSERT_NEAR(out[static_cast<size_t>(r * n + i)], exact,
+                      tolerance(y.data(), w.row(i), k, true) + size * 0x1p-21);
         }
       }
     }
@@ -172,36 +196,58 @@ TEST(CpuProducts, GatedMlpAndProjection) {
       const auto cpu = backend(2, simd);
       const int64_t hidden = 96, ffn = 72;
       const RandomWeight gate(WeightFormat::q4_0, ffn, hidden), up(WeightFormat::q8_0, ffn, hidden),
-          norm(WeightFormat::f32, 1, hidden), down(WeightFormat::f16, hidden, ffn), post(WeightFormat::f32, 1, hidden);
-      const Weight gu = prepare(*cpu, WeightRole::gate_up, {&gate, &up}), pn = prepare(*cpu, WeightRole::vector, {&norm}),
-                   pd = prepare(*cpu, WeightRole::linear, {&down}), pp = prepare(*cpu, WeightRole::vector, {&post});
+          norm(WeightFormat::f32, 1, hidden), down(WeightFormat::f16, hidden, ffn),
+          post(WeightFormat::f32, 1, hidden);
+      const Weight gu = prepare(*cpu, WeightRole::gate_up, {&gate, &up}),
+                   pn = prepare(*cpu, WeightRole::vector, {&norm}),
+                   pd = prepare(*cpu, WeightRole::linear, {&down}),
+                   pp = prepare(*cpu, WeightRole::vector, {&post});
       for (int64_t rows : {1, 2, 19}) {
         Inputs in(rows, hidden);
-        std::vector<float> mlp(static_cast<size_t>(rows * ffn), NAN), scratch(static_cast<size_t>(rows * 2 * ffn), NAN);
+        std::vector<float> mlp(static_cast<size_t>(rows * ffn), NAN),
+            scratch(static_cast<size_t>(rows * 2 * ffn), NAN);
         const StepView step{.rows = static_cast<int32_t>(rows)};
-        cpu->ops().mlp_in(step, {.x = view(in.x, rows, hidden), .norm = {.weight = &pn}, .w = &gu, .activation = activation,
-                                 .gate_up = view(scratch, rows, 2 * ffn), .out = view(mlp, rows, ffn)});
+        cpu->ops().mlp_in(step, {.x = view(in.x, rows, hidden),
+                                 .norm = {.weight = &pn},
+                                 .w = &gu,
+                                 .activation = activation,
+                                 .gate_up = view(scratch, rows, 2 * ffn),
+                                 .out = view(mlp, rows, ffn)});
         // The fine operations give the same bits.
-        std::vector<float> gate_up(static_cast<size_t>(rows * 2 * ffn), NAN), fine(static_cast<size_t>(rows * ffn), NAN);
-        cpu->ops().linear({.x = view(in.x, rows, hidden), .w = &gu, .out = view(gate_up, rows, 2 * ffn), .norm = {.weight = &pn}});
-        cpu->ops().gate({.gate_up = view(gate_up, rows, 2 * ffn), .out = view(fine, rows, ffn), .activation = activation});
+        std::vector<float> gate_up(static_cast<size_t>(rows * 2 * ffn), NAN),
+            fine(static_cast<size_t>(rows * ffn), NAN);
+        cpu->ops().linear({.x = view(in.x, rows, hidden),
+                           .w = &gu,
+                           .out = view(gate_up, rows, 2 * ffn),
+                           .norm = {.weight = &pn}});
+        cpu->ops().gate({.gate_up = view(gate_up, rows, 2 * ffn),
+                         .out = view(fine, rows, ffn),
+                         .activation = activation});
         ASSERT_EQ(std::memcmp(mlp.data(), fine.data(), mlp.size() * 4), 0);
         for (int64_t r = 0; r < rows; ++r)
           for (int64_t i = 0; i < ffn; ++i) {
             const double g = static_cast<double>(gate_up[static_cast<size_t>(r * 2 * ffn + i)]);
             const double u = static_cast<double>(gate_up[static_cast<size_t>(r * 2 * ffn + ffn + i)]);
-            const double act = activation == Activation::silu
-                                   ? g / (1 + std::exp(-g))
-                                   : 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
-            // exp to 2 ulp of an argument that is itself rounded: relative 2^-22 (1 + |argument|), and the floor of exp.
-            const double argument = activation == Activation::silu ? std::abs(g) : std::abs(1.6 * g + 0.0714 * g * g * g);
-            ASSERT_NEAR(mlp[static_cast<size_t>(r * ffn + i)], act * u, (std::abs(act) * 0x1p-22 * (1 + std::min(argument, 90.0)) + 1e-35) * std::abs(u) + 1e-30);
+            const double act =
+                activation == Activation::silu
+                    ? g / (1 + std::exp(-g))
+                    : 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+            // exp to 2 ulp of an argument that is itself rounded: relative 2^-22 (1 + |argument|), and the
+            // floor of exp.
+            const double argument =
+                activation == Activation::silu ? std::abs(g) : std::abs(1.6 * g + 0.0714 * g * g * g);
+            ASSERT_NEAR(
+                mlp[static_cast<size_t>(r * ffn + i)], act * u,
+                (std::abs(act) * 0x1p-22 * (1 + std::min(argument, 90.0)) + 1e-35) * std::abs(u) + 1e-30);
           }
         auto residual = normals(static_cast<size_t>(rows * hidden));
         auto expected = residual;
         std::vector<float> tmp(static_cast<size_t>(rows * hidden), NAN);
-        cpu->ops().mlp_out(step, {.x = view(mlp, rows, ffn), .w = &pd, .post_norm = {.weight = &pp},
-                                  .residual = view(residual, rows, hidden), .scratch = view(tmp, rows, hidden)});
+        cpu->ops().mlp_out(step, {.x = view(mlp, rows, ffn),
+                                  .w = &pd,
+                                  .post_norm = {.weight = &pp},
+                                  .residual = view(residual, rows, hidden),
+                                  .scratch = view(tmp, rows, hidden)});
         std::vector<float> product(static_cast<size_t>(rows * hidden));
         cpu->ops().linear({.x = view(mlp, rows, ffn), .w = &pd, .out = view(product, rows, hidden)});
         cpu->ops().rms_norm(view(product, rows, hidden), {.weight = &pp}, view(product, rows, hidden));
@@ -219,10 +265,17 @@ TEST(CpuProducts, HeadGathersItsRows) {
   const std::vector<int32_t> logit_row{8, 2, 5};
   const StepView step{.rows = 9, .logit_rows = 3, .logit_row = logit_row.data()};
   std::vector<float> gathered(3 * 64, NAN), logits(3 * 77, NAN);
-  cpu->ops().head(step, {.x = view(in.x, 9, 64), .norm = {.weight = &pn}, .w = &pw, .gathered = view(gathered, 3, 64), .logits = view(logits, 3, 77)});
+  cpu->ops().head(step, {.x = view(in.x, 9, 64),
+                         .norm = {.weight = &pn},
+                         .w = &pw,
+                         .gathered = view(gathered, 3, 64),
+                         .logits = view(logits, 3, 77)});
   for (size_t i = 0; i < 3; ++i) {
     std::vector<float> out(77);
-    cpu->ops().linear({.x = {in.row(logit_row[i]), DType::f32, 1, 64, 64}, .w = &pw, .out = view(out, 1, 77), .norm = {.weight = &pn}});
+    cpu->ops().linear({.x = {in.row(logit_row[i]), DType::f32, 1, 64, 64},
+                       .w = &pw,
+                       .out = view(out, 1, 77),
+                       .norm = {.weight = &pn}});
     EXPECT_EQ(std::memcmp(out.data(), logits.data() + i * 77, 77 * 4), 0);
   }
 }

@@ -34,11 +34,18 @@ inline std::vector<float> normals(size_t count, float sigma = 1) {
 }
 
 /// Where the halves of a block lie; -1: none.
-struct HalfOffsets { int first = -1, second = -1; };
+struct HalfOffsets {
+  int first = -1, second = -1;
+};
 inline HalfOffsets halves_of(WeightFormat format) {
   switch (format) {
-    case WeightFormat::f32: case WeightFormat::f16: case WeightFormat::bf16: return {};
-    case WeightFormat::q4_1: case WeightFormat::q5_1: case WeightFormat::q4_k: case WeightFormat::q5_k: return {0, 2};
+    case WeightFormat::f32:
+    case WeightFormat::f16:
+    case WeightFormat::bf16: return {};
+    case WeightFormat::q4_1:
+    case WeightFormat::q5_1:
+    case WeightFormat::q4_k:
+    case WeightFormat::q5_k: return {0, 2};
     case WeightFormat::q2_k: return {80, 82};
     case WeightFormat::q3_k: return {108, -1};
     case WeightFormat::q6_k: return {208, -1};
@@ -74,7 +81,9 @@ struct RandomWeight {
         for (int offset : {at.first, at.second})
           if (offset >= 0) {
             const uint16_t half = f32_to_f16(normal(0.01f));
-            std::memcpy(bytes.data() + b * static_cast<size_t>(info.block_bytes) + static_cast<size_t>(offset), &half, 2);
+            std::memcpy(
+                bytes.data() + b * static_cast<size_t>(info.block_bytes) + static_cast<size_t>(offset), &half,
+                2);
           }
     }
     values.resize(static_cast<size_t>(n * k));

@@ -30,14 +30,19 @@ TEST(CpuWeights, UnpackEqualsTheCodecBitForBit) {
 
 TEST(CpuWeights, RolesAndParts) {
   const auto cpu = backend(3);
-  const RandomWeight q(WeightFormat::q4_k, 40, 256), k(WeightFormat::q4_k, 24, 256), v(WeightFormat::q6_k, 24, 256);
+  const RandomWeight q(WeightFormat::q4_k, 40, 256), k(WeightFormat::q4_k, 24, 256),
+      v(WeightFormat::q6_k, 24, 256);
   const Weight qkv = prepare(*cpu, WeightRole::qkv, {&q, &k, &v});
   EXPECT_EQ(qkv.n, 88);
   EXPECT_EQ(qkv.part_rows, (std::vector<int64_t>{40, 24, 24}));
   std::vector<float> row(256);
   for (int64_t i = 0; i < 88; ++i) {
     ASSERT_TRUE(cpu->unpack(qkv, i, 1, row.data()));
-    expect_bits(row, i < 40 ? q.row(i) : i < 64 ? k.row(i - 40) : v.row(i - 64), "qkv row " + std::to_string(i));
+    expect_bits(row,
+                i < 40   ? q.row(i)
+                : i < 64 ? k.row(i - 40)
+                         : v.row(i - 64),
+                "qkv row " + std::to_string(i));
   }
   for (WeightRole role : {WeightRole::embedding, WeightRole::embedding_and_head, WeightRole::head}) {
     const RandomWeight table(WeightFormat::q8_0, 51, 64);
@@ -69,9 +74,12 @@ TEST(CpuWeights, ScalesThatAreNotFiniteAreBadInput) {
         const HalfOffsets at = halves_of(info.format);
         const auto block = static_cast<size_t>(uniform(0, 33 * 512 / info.block_weights - 1));
         uint8_t* p = w.bytes.data() + block * static_cast<size_t>(info.block_bytes);
-        if (info.format == WeightFormat::f32) p += 2, bad = bad == 0x7C00 ? 0x7F80 : 0xFFC1;
-        else if (info.format == WeightFormat::bf16) bad = bad == 0x7C00 ? 0x7F80 : 0xFF80;
-        else if (at.first >= 0) p += at.second >= 0 && uniform(0, 1) ? at.second : at.first;
+        if (info.format == WeightFormat::f32)
+          p += 2, bad = bad == 0x7C00 ? 0x7F80 : 0xFFC1;
+        else if (info.format == WeightFormat::bf16)
+          bad = bad == 0x7C00 ? 0x7F80 : 0xFF80;
+        else if (at.first >= 0)
+          p += at.second >= 0 && uniform(0, 1) ? at.second : at.first;
         std::memcpy(p, &bad, 2);
         const HostWeight host = w.host();
         const auto result = cpu->prepare(role, {&host, 1});

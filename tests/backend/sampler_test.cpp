@@ -1,5 +1,5 @@
-// Sampling against a plain restatement of its transforms, its noise against published vectors, its draws against the
-// distribution that they claim.
+// Sampling against a plain restatement of its transforms, its noise against published vectors, its draws
+// against the distribution that they claim.
 #include "backend/sampler.h"
 
 #include <gtest/gtest.h>
@@ -23,10 +23,12 @@ std::mt19937& rng() {
 float normal(float sigma) { return std::normal_distribution<float>(0, sigma)(rng()); }
 int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng()); }
 
-TEST(Philox, KnownAnswers) {  // from the test vectors of the paper's own distribution (Random123, kat_vectors)
+TEST(Philox,
+     KnownAnswers) {  // from the test vectors of the paper's own distribution (Random123, kat_vectors)
   using Four = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Four{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Four{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (Four{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Four{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -40,8 +42,12 @@ struct Row {
   StepView step() {
     params.history_end = static_cast<int32_t>(history.size());
     params.bias_end = static_cast<int32_t>(bias_token.size());
-    return {.logit_rows = 1, .sample = &params, .history = history.data(), .bias_token = bias_token.data(),
-            .bias_value = bias_value.data(), .mask = mask.data()};
+    return {.logit_rows = 1,
+            .sample = &params,
+            .history = history.data(),
+            .bias_token = bias_token.data(),
+            .bias_value = bias_value.data(),
+            .mask = mask.data()};
   }
 };
 
@@ -56,14 +62,16 @@ std::vector<double> transformed(Row& row, const std::vector<float>& logits) {
     l = l > 0 ? l / p.repeat_penalty : l * p.repeat_penalty;
     l -= c * p.frequency_penalty + p.presence_penalty;
   }
-  for (size_t i = 0; i < row.bias_token.size(); ++i) out[static_cast<size_t>(row.bias_token[i])] += row.bias_value[i];
+  for (size_t i = 0; i < row.bias_token.size(); ++i)
+    out[static_cast<size_t>(row.bias_token[i])] += row.bias_value[i];
   if (p.mask_row >= 0)
     for (size_t t = 0; t < out.size(); ++t)
       if (!(row.mask[t / 32] >> (t % 32) & 1)) out[t] = -kInf;
   return out;
 }
 
-/// Steps 5 to 8: tokens that may be drawn, most probable first; `near` says that a cut fell too close to call in float.
+/// Steps 5 to 8: tokens that may be drawn, most probable first; `near` says that a cut fell too close to call
+/// in float.
 std::vector<TokenId> kept(const SampleParams& p, const std::vector<double>& l, bool& near) {
   std::vector<TokenId> ids(l.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -83,7 +91,10 @@ std::vector<TokenId> kept(const SampleParams& p, const std::vector<double>& l, b
     for (size_t i = 0; i < ids.size(); ++i) {
       near |= std::abs(sum / total - p.top_p) < 1e-5;
       sum += weight(ids[i]);
-      if (sum >= p.top_p * total) { ids.resize(i + 1); break; }
+      if (sum >= p.top_p * total) {
+        ids.resize(i + 1);
+        break;
+      }
     }
     near |= std::abs(sum / total - p.top_p) < 1e-5;
   }
@@ -131,7 +142,13 @@ TEST(Sampler, EqualsAPlainRestatement) {
     for (TokenId t : ids) {
       const double u = (sample_noise(p.seed, p.position, t) + 0.5) / 4294967296.0;
       const double score = l[static_cast<size_t>(t)] / p.temperature - std::log(-std::log(u));
-      if (score > best) { second = best; best = score; expected = t; } else if (score > second) { second = score; }
+      if (score > best) {
+        second = best;
+        best = score;
+        expected = t;
+      } else if (score > second) {
+        second = score;
+      }
     }
     const auto step = row.step();
     RowSampler sampler(vocabulary);
@@ -193,7 +210,8 @@ TEST(Sampler, DrawsFollowTheDistribution) {
   double chi = 0;
   int cells = 0;
   for (int t = 0; t < kTokens; ++t) {
-    const double expected = kDraws * std::exp(static_cast<double>(logits[static_cast<size_t>(t)]) / 1.7) / total;
+    const double expected =
+        kDraws * std::exp(static_cast<double>(logits[static_cast<size_t>(t)]) / 1.7) / total;
     if (expected < 5) continue;
     chi += (count[static_cast<size_t>(t)] - expected) * (count[static_cast<size_t>(t)] - expected) / expected;
     ++cells;

@@ -16,8 +16,8 @@
 namespace quintet {
 namespace {
 
-using cpu::Pool;
 using cpu::part_of;
+using cpu::Pool;
 
 /// Best of a few runs of body(thread) -> amount of work, as work a second over all threads.
 template <class Body>
@@ -39,24 +39,26 @@ double best_rate(Pool& pool, int runs, Body&& body) {
 
 // Each kernel runs 12 independent chains, which hide the latency, and returns the multiply-adds it did.
 constexpr int64_t kRounds = 1 << 20;
-#define CHAINS(target_flags, name, type, zero, step, macs)                       \
-  __attribute__((target(target_flags), noinline)) double name(int) {             \
-    type a[12], w = zero;                                                        \
-    for (auto& v : a) v = zero;                                                  \
-    for (int64_t i = 0; i < kRounds; ++i) {                                      \
-      _Pragma("GCC unroll 12") for (int t = 0; t < 12; ++t) {                    \
-        a[t] = step;                                                             \
-        asm volatile("" : "+v"(a[t]), "+v"(w));                                  \
-      }                                                                          \
-    }                                                                            \
-    return static_cast<double>(kRounds) * 12 * (macs);                           \
+#define CHAINS(target_flags, name, type, zero, step, macs)           \
+  __attribute__((target(target_flags), noinline)) double name(int) { \
+    type a[12], w = zero;                                            \
+    for (auto& v : a) v = zero;                                      \
+    for (int64_t i = 0; i < kRounds; ++i) {                          \
+      _Pragma("GCC unroll 12") for (int t = 0; t < 12; ++t) {        \
+        a[t] = step;                                                 \
+        asm volatile("" : "+v"(a[t]), "+v"(w));                      \
+      }                                                              \
+    }                                                                \
+    return static_cast<double>(kRounds) * 12 * (macs);               \
   }
 #define AVX512 "avx512f,avx512bw,avx512vl"
 CHAINS(AVX512 ",avx512vnni", dpwssd, __m512i, _mm512_setzero_si512(), _mm512_dpwssd_epi32(a[t], w, w), 32)
 CHAINS(AVX512 ",avx512vnni", dpbusd, __m512i, _mm512_setzero_si512(), _mm512_dpbusd_epi32(a[t], w, w), 64)
-CHAINS(AVX512 ",avx512bf16", dpbf16, __m512, _mm512_setzero_ps(), _mm512_dpbf16_ps(a[t], (__m512bh)w, (__m512bh)w), 32)
+CHAINS(AVX512 ",avx512bf16", dpbf16, __m512, _mm512_setzero_ps(),
+       _mm512_dpbf16_ps(a[t], (__m512bh)w, (__m512bh)w), 32)
 CHAINS(AVX512, fma512, __m512, _mm512_setzero_ps(), _mm512_fmadd_ps(w, w, a[t]), 16)
-CHAINS("avx2", maddwd256, __m256i, _mm256_setzero_si256(), _mm256_add_epi32(a[t], _mm256_madd_epi16(w, w)), 16)
+CHAINS("avx2", maddwd256, __m256i, _mm256_setzero_si256(), _mm256_add_epi32(a[t], _mm256_madd_epi16(w, w)),
+       16)
 CHAINS("avx2,fma", fma256, __m256, _mm256_setzero_ps(), _mm256_fmadd_ps(w, w, a[t]), 8)
 #undef CHAINS
 #undef AVX512
@@ -102,7 +104,8 @@ CpuCeilings measure_cpu_ceilings(int threads) {
   const auto words = std::make_unique_for_overwrite<uint64_t[]>(static_cast<size_t>(kWords));
   pool.run([&](int thread) {
     const auto range = part_of(kWords, thread, pool.threads());
-    std::memset(words.get() + range.begin, thread + 1, static_cast<size_t>(range.end - range.begin) * sizeof(uint64_t));
+    std::memset(words.get() + range.begin, thread + 1,
+                static_cast<size_t>(range.end - range.begin) * sizeof(uint64_t));
   });
   volatile uint64_t sink = 0;
   ceilings.read_bytes_per_s = best_rate(pool, 5, [&](int thread) {

@@ -9,7 +9,8 @@ namespace quintet {
 
 struct CpuCeilings {
   double read_bytes_per_s = 0;  ///< all threads, over buffers that no cache holds
-  /// Multiply-adds a second of all threads by instruction kind, operands in registers; fastest kinds of this machine only.
+  /// Multiply-adds a second of all threads by instruction kind, operands in registers; fastest kinds of this
+  /// machine only.
   std::vector<std::pair<std::string, double>> dot_ops_per_s;
 };
 

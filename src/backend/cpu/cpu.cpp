@@ -25,7 +25,8 @@ class CpuBackend final : public Backend {
   BackendInfo info() const override {
     const HostMemory memory = host_memory();
     return {.name = "cpu",
-            .description = fmt::format("{}, {} thread{}", kernels_.name, pool_.threads(), pool_.threads() == 1 ? "" : "s"),
+            .description = fmt::format("{}, {} thread{}", kernels_.name, pool_.threads(),
+                                       pool_.threads() == 1 ? "" : "s"),
             .activation = DType::f32,
             .kv = DType::f16,
             .total_bytes = memory.total_bytes,
@@ -48,7 +49,8 @@ class CpuBackend final : public Backend {
     const size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
     if (rounded < bytes) return too_much(bytes);
     if (rounded >= kHugePage) {  // untouched pages of a mapping cost nothing
-      void* data = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* data =
+          mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (data == MAP_FAILED) return too_much(bytes);
       (void)use;
       return Buffer(data, bytes, [rounded](void* p) { munmap(p, rounded); });
@@ -73,14 +75,15 @@ class CpuBackend final : public Backend {
   }
 
   Status unpack(const Weight& weight, int64_t first, int64_t count, float* out) override {
-    QUINTET_CHECK(first >= 0 && count >= 0 && first + count <= weight.n, "rows {} to {} of {}", first, first + count,
-                  weight.n);
+    QUINTET_CHECK(first >= 0 && count >= 0 && first + count <= weight.n, "rows {} to {} of {}", first,
+                  first + count, weight.n);
     for (int64_t row = 0; row < count; ++row) unpack_row(unwrap(weight), first + row, out + row * weight.k);
     return {};
   }
 
   PageClass page_class(int32_t layers, int32_t kv_heads, int32_t head_dim, int32_t tokens) const override {
-    QUINTET_CHECK(tokens > 0 && tokens % 16 == 0, "pages of {} tokens; the cpu backend takes multiples of 16", tokens);
+    QUINTET_CHECK(tokens > 0 && tokens % 16 == 0, "pages of {} tokens; the cpu backend takes multiples of 16",
+                  tokens);
     PageClass page{.format = 0, .tokens = tokens};
     const int64_t bytes = int64_t{layers} * 2 * kv_heads * head_bytes(page, head_dim);
     page.bytes = (bytes + 255) / 256 * 256;
@@ -112,7 +115,8 @@ class CpuBackend final : public Backend {
 
  private:
   Error too_much(size_t bytes) const {
-    return no_room(fmt::format("no memory for {}; {} are free", format_bytes(bytes), format_bytes(info().free_bytes)));
+    return no_room(
+        fmt::format("no memory for {}; {} are free", format_bytes(bytes), format_bytes(info().free_bytes)));
   }
 
   const Kernels& kernels_;

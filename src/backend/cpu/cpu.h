@@ -17,8 +17,8 @@ enum class CpuSimd : uint8_t {
 };
 
 struct CpuOptions {
-  int threads = 0;                ///< 0: the cores this process may use
-  CpuSimd simd = CpuSimd::best;   ///< others are for tests and comparisons
+  int threads = 0;               ///< 0: the cores this process may use
+  CpuSimd simd = CpuSimd::best;  ///< others are for tests and comparisons
 };
 
 /// Whether this machine runs it.

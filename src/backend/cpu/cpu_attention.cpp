@@ -1,11 +1,12 @@
-// RoPE, the KV cache and attention: which query vectors attend together, and how the work falls to the threads.
+// RoPE, the KV cache and attention: which query vectors attend together, and how the work falls to the
+// threads.
 //
-// A row's result is a fold over absolute splits of 256 positions in order, each a fold over absolute tiles of 64; the
-// threads may take heads, blocks of queries or splits, which changes nothing about the order of the additions.
+// A row's result is a fold over absolute splits of 256 positions in order, each a fold over absolute tiles of
+// 64; the threads may take heads, blocks of queries or splits, which changes nothing about the order of the
+// additions.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "backend/cpu/cpu_ops.h"
 #include "base/check.h"
@@ -13,7 +14,7 @@
 namespace quintet::cpu {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr int kQueryLanes = 16;                        // entries for one value a query vector, whole vectors
 constexpr size_t kRopeTables = 4;                      // models have one or two ropes
 constexpr size_t kMaxPartialFloats = size_t{4} << 20;  // 16 MiB of partial results at most
 
@@ -25,7 +26,8 @@ void grow(std::vector<T>& v, size_t size) {
 const float* vector_of(const NormArgs& norm, int64_t size) {
   if (!norm.weight || norm.weight->empty()) return nullptr;
   const CpuWeight& vector = unwrap(*norm.weight);
-  QUINTET_CHECK(static_cast<int64_t>(vector.vector.size()) == size, "a norm of {}, not {}", vector.vector.size(), size);
+  QUINTET_CHECK(static_cast<int64_t>(vector.vector.size()) == size, "a norm of {}, not {}",
+                vector.vector.size(), size);
   return vector.vector.data();
 }
 
@@ -38,10 +40,12 @@ uint8_t* head_of(const KvView& kv, const AttentionSpec& a, int64_t page, int whi
 
 }  // namespace
 
-// --- RoPE --------------------------------------------------------------------------------------------------------------
+// --- RoPE
+// --------------------------------------------------------------------------------------------------------------
 
 /// The table of the step's positions; `stale` says that it must be filled. Keyed by content: layers share it.
 CpuOps::RopeTable& CpuOps::rope_table(const StepView& step, const RopeSpec& rope, bool& stale) {
+  QUINTET_CHECK(rope.dims % 2 == 0, "rope of {} dimensions", rope.dims);
   const auto rows = static_cast<size_t>(step.rows);
   const auto half = static_cast<size_t>(rope.dims / 2);
   RopeTable* oldest = nullptr;
@@ -100,8 +104,10 @@ void CpuOps::rotate(const RopeTable& table, const RopeSpec& rope, int64_t row, f
   }
 }
 
-/// This thread's share of (row, KV head): its query heads and its key turned in place, its key and value stored.
-void CpuOps::rope_store_rows(const StepView& step, const RopeStoreArgs& args, const RopeTable& table, int thread) {
+/// This thread's share of (row, KV head): its query heads and its key turned in place, its key and value
+/// stored.
+void CpuOps::rope_store_rows(const StepView& step, const RopeStoreArgs& args, const RopeTable& table,
+                             int thread) {
   const AttentionSpec& a = args.attention;
   const int dim = a.head_dim, padded = padded_dim(dim), group = a.heads / a.kv_heads;
   const float* q_norm = vector_of(args.q_norm, dim);
@@ -127,10 +133,11 @@ void CpuOps::rope_store_rows(const StepView& step, const RopeStoreArgs& args, co
     const auto token = static_cast<int>(slot % args.kv.page.tokens);
     uint16_t* half = scratch.half.data();
     kernels_.to_f16(k, dim, false, half);
-    auto* keys = reinterpret_cast<uint16_t*>(head_of(args.kv, a, page, 0, kv_head)) + token / 16 * padded * 16 + token % 16;
+    auto* keys = reinterpret_cast<uint16_t*>(head_of(args.kv, a, page, 0, kv_head)) +
+                 token / 16 * padded * 16 + token % 16;
     for (int d = 0; d < dim; ++d) keys[d * 16] = half[d];
-    // A value that is not a number becomes 0: its key is none either, so the rows that see it are none, and rows that do
-    // not see it may multiply it by zero.
+    // A value that is not a number becomes 0: its key is none either, so the rows that see it are none, and
+    // rows that do not see it may multiply it by zero.
     auto* values = reinterpret_cast<uint16_t*>(head_of(args.kv, a, page, 1, kv_head)) + token * padded;
     kernels_.to_f16(qkv + (a.heads + a.kv_heads + kv_head) * dim, dim, true, values);
     std::memset(values + dim, 0, static_cast<size_t>(padded - dim) * sizeof(uint16_t));
@@ -152,9 +159,11 @@ void CpuOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
   });
 }
 
-// --- attention -------------------------------------------------------------------------------------------------------
+// --- attention
+// -------------------------------------------------------------------------------------------------------
 
-/// Cuts the step's rows x heads of a KV group into blocks of queries, and decides whether threads share a block's splits.
+/// Cuts the step's rows x heads of a KV group into blocks of queries, and decides whether threads share a
+/// block's splits.
 void CpuOps::plan_queries(const StepView& step, const AttentionSpec& a) {
   const int group = a.heads / a.kv_heads, most = kernels_.max_queries;
   blocks_.clear();
@@ -170,15 +179,20 @@ void CpuOps::plan_queries(const StepView& step, const AttentionSpec& a) {
     for (int32_t begin = 0; begin < vectors; begin += most) {
       const int32_t count = std::min(most, vectors - begin);
       const int32_t low = step.pos[row + begin / group], high = step.pos[row + (begin + count - 1) / group];
-      blocks_.push_back({.seq = step.seq[row], .first_row = row, .begin = begin, .count = count,
-                         .low = a.sliding_window > 0 ? std::max(0, low - a.sliding_window + 1) : 0, .high = high});
-      max_splits_ = std::max(max_splits_, blocks_.back().high / kAttendSplit - blocks_.back().low / kAttendSplit + 1);
+      blocks_.push_back({.seq = step.seq[row],
+                         .first_row = row,
+                         .begin = begin,
+                         .count = count,
+                         .low = a.sliding_window > 0 ? std::max(0, low - a.sliding_window + 1) : 0,
+                         .high = high});
+      max_splits_ =
+          std::max(max_splits_, blocks_.back().high / kAttendSplit - blocks_.back().low / kAttendSplit + 1);
     }
     row = end;
   }
   const size_t items = blocks_.size() * static_cast<size_t>(a.kv_heads);
-  const size_t floats = items * static_cast<size_t>(max_splits_) * static_cast<size_t>(most) *
-                        static_cast<size_t>(padded_dim(a.head_dim) + 2);
+  const size_t floats = items * static_cast<size_t>(max_splits_) *
+                        (2 * kQueryLanes + static_cast<size_t>(most * padded_dim(a.head_dim)));
   split_ = max_splits_ > 1 && pool_.threads() > 1 && items < 4 * static_cast<size_t>(pool_.threads()) &&
            floats <= kMaxPartialFloats;
   if (split_) grow(partial_, floats);
@@ -200,16 +214,18 @@ void CpuOps::load_queries(const StepView& step, const AttendArgs& args, const Qu
     const float* q = args.qkv.row<float>(row) + head * a.head_dim;
     for (int d = 0; d < a.head_dim; ++d) scratch.q[static_cast<size_t>(d * most + t)] = q[d];
     const int32_t pos = step.pos[row];
-    scratch.first[static_cast<size_t>(t)] = a.sliding_window > 0 ? std::max(0, pos - a.sliding_window + 1) : 0;
+    scratch.first[static_cast<size_t>(t)] =
+        a.sliding_window > 0 ? std::max(0, pos - a.sliding_window + 1) : 0;
     scratch.last[static_cast<size_t>(t)] = pos;
   }
 }
 
-void CpuOps::attend_split(const StepView& step, const AttendArgs& args, const QueryBlock& block, int kv_head, int split,
-                          ThreadScratch& scratch, float* max, float* total, float* out) {
+void CpuOps::attend_split(const StepView& step, const AttendArgs& args, const QueryBlock& block, int kv_head,
+                          int split, ThreadScratch& scratch, float* max, float* total, float* out) {
   const AttentionSpec& a = args.attention;
   const int padded = padded_dim(a.head_dim);
-  constexpr int kGroups = kAttendSplit / 16, kAhead = kAttendTile / 16;  // and the first tile of the next split
+  constexpr int kGroups = kAttendSplit / 16,
+                kAhead = kAttendTile / 16;  // and the first tile of the next split
   const uint16_t* keys[kGroups + kAhead] = {};
   const uint16_t* values[kGroups + kAhead] = {};
   const int32_t begin = split * kAttendSplit, end = std::min(begin + kAttendSplit, block.high + 1);
@@ -218,15 +234,28 @@ void CpuOps::attend_split(const StepView& step, const AttendArgs& args, const Qu
        pos <= block.high && pos < begin + (kGroups + kAhead) * 16; pos += 16) {
     const BlockRef& ref = step.block_refs[int64_t{block.seq} * step.max_blocks + pos / args.kv.page.tokens];
     QUINTET_CHECK(ref.format == args.kv.page.format, "a block of format {}", ref.format);
-    const int64_t in_page = int64_t{pos % args.kv.page.tokens} * padded;  // groups of 16: the same offset for K and V
+    const int64_t in_page =
+        int64_t{pos % args.kv.page.tokens} * padded;  // groups of 16: the same offset for K and V
     groups = (pos - begin) / 16 + 1;
     keys[groups - 1] = reinterpret_cast<uint16_t*>(head_of(args.kv, a, ref.page, 0, kv_head)) + in_page;
     values[groups - 1] = reinterpret_cast<uint16_t*>(head_of(args.kv, a, ref.page, 1, kv_head)) + in_page;
   }
-  kernels_.attend({.vectors = block.count, .head_dim = a.head_dim, .padded_dim = padded, .q = scratch.q.data(),
-                   .first = scratch.first.data(), .last = scratch.last.data(), .scale = a.scale, .k_groups = keys,
-                   .v_groups = values, .groups = groups, .begin = begin, .end = end, .scores = scratch.scores.data(), .out = out,
-                   .max = max, .total = total});
+  kernels_.attend({.vectors = block.count,
+                   .head_dim = a.head_dim,
+                   .padded_dim = padded,
+                   .q = scratch.q.data(),
+                   .first = scratch.first.data(),
+                   .last = scratch.last.data(),
+                   .scale = a.scale,
+                   .k_groups = keys,
+                   .v_groups = values,
+                   .groups = groups,
+                   .begin = begin,
+                   .end = end,
+                   .scores = scratch.scores.data(),
+                   .out = out,
+                   .max = max,
+                   .total = total});
 }
 
 void CpuOps::write_heads(const AttendArgs& args, const QueryBlock& block, int kv_head, const float* total,
@@ -247,9 +276,9 @@ void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int threa
   const auto queries = static_cast<size_t>(most);
   grow(scratch.q, queries * static_cast<size_t>(padded));
   grow(scratch.out, queries * static_cast<size_t>(padded));
-  grow(scratch.split_out, queries * static_cast<size_t>(padded + 2));
+  grow(scratch.split_out, 2 * kQueryLanes + queries * static_cast<size_t>(padded));
   grow(scratch.scores, queries * kAttendTile);
-  for (auto* v : {&scratch.max, &scratch.total}) grow(*v, queries);
+  for (auto* v : {&scratch.max, &scratch.total}) grow(*v, kQueryLanes);
   for (auto* v : {&scratch.first, &scratch.last}) grow(*v, queries);
 
   for (int64_t row = thread; row < step.rows; row += threads)  // padding has a defined result
@@ -257,16 +286,10 @@ void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int threa
       std::memset(args.out.row<float>(row), 0, static_cast<size_t>(args.out.cols) * sizeof(float));
 
   const auto items = static_cast<int64_t>(blocks_.size()) * a.kv_heads;
-  const int64_t record = int64_t{most} * (padded + 2);
+  const int64_t record = 2 * kQueryLanes + int64_t{most} * padded;
   const auto fold = [&](const QueryBlock& block, const float* part) {
-    for (int t = 0; t < block.count; ++t)
-      kernels_.merge(part[t], part[most + t], part + 2 * most + t * padded, padded, &scratch.max[static_cast<size_t>(t)],
-                     &scratch.total[static_cast<size_t>(t)], scratch.out.data() + t * padded);
-  };
-  const auto begin_fold = [&] {
-    std::fill(scratch.max.begin(), scratch.max.end(), kMinusInfinity);
-    std::fill(scratch.total.begin(), scratch.total.end(), 0.0f);
-    std::fill(scratch.out.begin(), scratch.out.end(), 0.0f);
+    kernels_.merge(block.count, padded, part, part + kQueryLanes, part + 2 * kQueryLanes, scratch.max.data(),
+                   scratch.total.data(), scratch.out.data());
   };
 
   if (split_) {
@@ -277,15 +300,18 @@ void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int threa
       if (split > block.high / kAttendSplit) continue;
       float* part = partial_.data() + i * record;
       load_queries(step, args, block, kv_head, scratch);
-      attend_split(step, args, block, kv_head, split, scratch, part, part + most, part + 2 * most);
+      attend_split(step, args, block, kv_head, split, scratch, part, part + kQueryLanes,
+                   part + 2 * kQueryLanes);
     }
     pool_.barrier();
     for (int64_t item = thread; item < items; item += threads) {
       const QueryBlock& block = blocks_[static_cast<size_t>(item / a.kv_heads)];
-      begin_fold();
       const int first = block.low / kAttendSplit;
-      for (int split = first; split <= block.high / kAttendSplit; ++split)
-        fold(block, partial_.data() + (item * max_splits_ + split - first) * record);
+      const float* part = partial_.data() + item * max_splits_ * record;
+      std::copy_n(part, kQueryLanes, scratch.max.data());
+      std::copy_n(part + kQueryLanes, kQueryLanes, scratch.total.data());
+      std::copy_n(part + 2 * kQueryLanes, block.count * padded, scratch.out.data());
+      for (int split = first + 1; split <= block.high / kAttendSplit; ++split) fold(block, part += record);
       write_heads(args, block, static_cast<int>(item % a.kv_heads), scratch.total.data(), scratch.out.data());
     }
     return;
@@ -294,10 +320,13 @@ void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int threa
     const QueryBlock& block = blocks_[static_cast<size_t>(item / a.kv_heads)];
     const int kv_head = static_cast<int>(item % a.kv_heads);
     load_queries(step, args, block, kv_head, scratch);
-    begin_fold();
+    int split = block.low / kAttendSplit;
+    attend_split(step, args, block, kv_head, split, scratch, scratch.max.data(), scratch.total.data(),
+                 scratch.out.data());
     float* part = scratch.split_out.data();
-    for (int split = block.low / kAttendSplit; split <= block.high / kAttendSplit; ++split) {
-      attend_split(step, args, block, kv_head, split, scratch, part, part + most, part + 2 * most);
+    while (++split <= block.high / kAttendSplit) {
+      attend_split(step, args, block, kv_head, split, scratch, part, part + kQueryLanes,
+                   part + 2 * kQueryLanes);
       fold(block, part);
     }
     write_heads(args, block, kv_head, scratch.total.data(), scratch.out.data());
@@ -317,7 +346,10 @@ void CpuOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs& 
   bool stale = false;
   RopeTable& table = rope_table(step, args.attention.rope, stale);
   plan_queries(step, args.attention);
-  const RopeStoreArgs store{.qkv = args.qkv, .attention = args.attention, .q_norm = args.q_norm, .k_norm = args.k_norm,
+  const RopeStoreArgs store{.qkv = args.qkv,
+                            .attention = args.attention,
+                            .q_norm = args.q_norm,
+                            .k_norm = args.k_norm,
                             .kv = args.kv};
   const AttendArgs attend{.qkv = args.qkv, .out = args.out, .attention = args.attention, .kv = args.kv};
   pool_.run([&](int thread) {

@@ -9,15 +9,17 @@
 namespace quintet::cpu {
 namespace {
 
-/// Rows that pass through a weight together, which bounds the scratch. Smaller pieces, which would stay in the L2 cache,
-/// measured no faster (64 to 240 rows: 0 to 5 % slower), since each must unpack the weights anew.
+/// Rows that pass through a weight together, which bounds the scratch. Smaller pieces, which would stay in
+/// the L2 cache, measured no faster (64 to 240 rows: 0 to 5 % slower), since each must unpack the weights
+/// anew.
 constexpr int64_t kRowsAtOnce = 512;
 
 /// Up to so many rows, each thread packs the activations for itself: cheaper than to wait for each other.
 constexpr int64_t kOwnRows = 2;
 
 void check_f32(const ConstMatrixView& view) {
-  QUINTET_CHECK(view.type == DType::f32, "activations of type {}; the cpu backend takes f32", dtype_name(view.type));
+  QUINTET_CHECK(view.type == DType::f32, "activations of type {}; the cpu backend takes f32",
+                dtype_name(view.type));
 }
 
 template <class T>
@@ -28,7 +30,8 @@ void grow(std::vector<T>& v, size_t size) {
 const float* vector_of(const Weight* weight, int64_t size) {
   if (!weight || weight->empty()) return nullptr;
   const CpuWeight& vector = unwrap(*weight);
-  QUINTET_CHECK(static_cast<int64_t>(vector.vector.size()) == size, "a vector of {}, not {}", vector.vector.size(), size);
+  QUINTET_CHECK(static_cast<int64_t>(vector.vector.size()) == size, "a vector of {}, not {}",
+                vector.vector.size(), size);
   return vector.vector.data();
 }
 
@@ -40,72 +43,63 @@ const CpuWeight& unwrap(const Weight& weight) {
 }
 
 void CpuOps::reserve(const StepLimits& limits) {
-  while (static_cast<int>(scratch_.size()) < pool_.threads()) scratch_.push_back(std::make_unique<ThreadScratch>());
+  while (static_cast<int>(scratch_.size()) < pool_.threads())
+    scratch_.push_back(std::make_unique<ThreadScratch>());
   const auto rows = static_cast<size_t>(std::min<int64_t>(std::max(limits.rows, 1), kRowsAtOnce));
   const auto k = static_cast<size_t>(limits.max_k);
   groups_.reserve(rows);
   for (auto& scratch : scratch_) {
     grow(scratch->acc, 2 * rows * kTileRows);
     grow(scratch->work, 2 * k);
-    if (limits.vocabulary > 0 && !scratch->sampler) scratch->sampler = std::make_unique<RowSampler>(limits.vocabulary);
+    if (limits.vocabulary > 0 && !scratch->sampler)
+      scratch->sampler = std::make_unique<RowSampler>(limits.vocabulary);
   }
   grow(packed_.pairs, rows * k / 2);
   grow(packed_.scale, rows * k / kBlock);
   grow(packed_.sum, rows * k / kBlock);
 }
 
-// --- products ------------------------------------------------------------------------------------------------------
+// --- products
+// ------------------------------------------------------------------------------------------------------
 
-void CpuOps::size_packed(Packed& packed, const CpuWeight& weight, int64_t rows, bool& integer, bool& floats, bool& sum16) {
-  integer = floats = sum16 = false;
-  for (const Segment& segment : weight.segments) {
-    const LayoutInfo info = layout_info(segment.layout);
-    integer |= info.integer;
-    floats |= !info.integer;
-    sum16 |= info.integer && info.minimum && info.scale_every == 16;
-  }
+void CpuOps::size_packed(Packed& packed, const CpuWeight& weight, int64_t rows) {
   const auto elements = static_cast<size_t>(rows * weight.k);
-  if (integer) {
+  if (weight.reads_codes) {
     grow(packed.pairs, elements / 2);
     grow(packed.scale, elements / kBlock);
     grow(packed.sum, elements / kBlock);
   }
-  if (sum16) grow(packed.sum16, elements / 16);
-  if (floats) grow(packed.values, elements);
+  if (weight.reads_sum16) grow(packed.sum16, elements / 16);
+  if (weight.reads_values) grow(packed.values, elements);
 }
 
-void CpuOps::pack_rows(const Product& p, int64_t row_begin, std::span<const Group> groups, Packed& packed, int64_t begin,
-                       int64_t end, ThreadScratch& scratch) {
+void CpuOps::pack_rows(const Product& p, int64_t row_begin, std::span<const Group> groups, Packed& packed,
+                       int64_t begin, int64_t end, ThreadScratch& scratch) {
   const int64_t k = p.weight->k;
-  bool integer = false, floats = false, sum16 = false;
-  for (const Segment& segment : p.weight->segments) {
-    const LayoutInfo info = layout_info(segment.layout);
-    integer |= info.integer;
-    floats |= !info.integer;
-    sum16 |= info.integer && info.minimum && info.scale_every == 16;
-  }
   const float* norm = vector_of(p.norm.weight, k);
   for (const Group& group : groups)
-    for (int64_t row = std::max<int64_t>(begin, group.begin); row < std::min<int64_t>(end, group.begin + group.rows); ++row) {
+    for (int64_t row = std::max<int64_t>(begin, group.begin);
+         row < std::min<int64_t>(end, group.begin + group.rows); ++row) {
       const int64_t source = p.row_index ? p.row_index[row_begin + row] : row_begin + row;
-      kernels_.pack_row({.x = p.x.row<float>(source),
-                         .k = k,
-                         .norm = norm,
-                         .eps = p.norm.eps,
-                         .in_perm = p.in_perm,
-                         .index = static_cast<int>(row - group.begin),
-                         .rows = group.rows,
-                         .work = scratch.work.data(),
-                         .pairs = integer ? packed.pairs.data() + group.begin * k / 2 : nullptr,
-                         .scale = packed.scale.data() + group.begin * k / kBlock,
-                         .sum = packed.sum.data() + group.begin * k / kBlock,
-                         .sum16 = sum16 ? packed.sum16.data() + group.begin * k / 16 : nullptr,
-                         .values = floats ? packed.values.data() + group.begin * k : nullptr});
+      kernels_.pack_row(
+          {.x = p.x.row<float>(source),
+           .k = k,
+           .norm = norm,
+           .eps = p.norm.eps,
+           .in_perm = p.in_perm,
+           .index = static_cast<int>(row - group.begin),
+           .rows = group.rows,
+           .work = scratch.work.data(),
+           .pairs = p.weight->reads_codes ? packed.pairs.data() + group.begin * k / 2 : nullptr,
+           .scale = packed.scale.data() + group.begin * k / kBlock,
+           .sum = packed.sum.data() + group.begin * k / kBlock,
+           .sum16 = p.weight->reads_sum16 ? packed.sum16.data() + group.begin * k / 16 : nullptr,
+           .values = p.weight->reads_values ? packed.values.data() + group.begin * k : nullptr});
     }
 }
 
-void CpuOps::tile_product(const Segment& segment, int64_t tile, int64_t k, std::span<const Group> groups, int64_t rows,
-                          const Packed& packed, float* acc, ThreadScratch& scratch) {
+void CpuOps::tile_product(const Segment& segment, int64_t tile, int64_t k, std::span<const Group> groups,
+                          int64_t rows, const Packed& packed, float* acc, ThreadScratch& scratch) {
   std::memset(acc, 0, static_cast<size_t>(rows) * kTileRows * sizeof(float));
   const LayoutInfo info = layout_info(segment.layout);
   const uint8_t* data = segment.data + tile * tile_bytes(segment.layout, k);
@@ -136,8 +130,8 @@ void CpuOps::tile_product(const Segment& segment, int64_t tile, int64_t k, std::
   }
 }
 
-void CpuOps::write_tile(const Product& p, int64_t row_begin, int64_t rows, const Segment& segment, int64_t tile,
-                        const float* acc) {
+void CpuOps::write_tile(const Product& p, int64_t row_begin, int64_t rows, const Segment& segment,
+                        int64_t tile, const float* acc) {
   const int64_t column = segment.first_row + tile * kTileRows;
   const auto count = std::min<int64_t>(kTileRows, segment.n - tile * kTileRows);
   float bias[kTileRows] = {};
@@ -146,8 +140,10 @@ void CpuOps::write_tile(const Product& p, int64_t row_begin, int64_t rows, const
   for (int64_t row = 0; row < rows; ++row, acc += kTileRows) {
     float* out = p.out.row<float>(row_begin + row) + column;
     if (count == kTileRows) {  // of constant length, so that the compiler takes whole vectors
-      if (adds) for (int i = 0; i < kTileRows; ++i) out[i] += acc[i] + bias[i];
-      else for (int i = 0; i < kTileRows; ++i) out[i] = acc[i] + bias[i];
+      if (adds)
+        for (int i = 0; i < kTileRows; ++i) out[i] += acc[i] + bias[i];
+      else
+        for (int i = 0; i < kTileRows; ++i) out[i] = acc[i] + bias[i];
     } else {
       for (int64_t i = 0; i < count; ++i) out[i] = (adds ? out[i] : 0) + (acc[i] + bias[i]);
     }
@@ -175,8 +171,7 @@ void CpuOps::product_rows(const Product& p, int64_t row_begin, int64_t rows) {
     begin += *size;
   }
   const bool own = rows <= kOwnRows;
-  bool integer, floats, sum16;
-  if (!own) size_packed(packed_, weight, rows, integer, floats, sum16);
+  if (!own) size_packed(packed_, weight, rows);
   int64_t tiles = 0;
   for (const Segment& segment : weight.segments) tiles += segment.tiles;
   if (p.output == Output::gate) tiles = weight.segments[0].tiles;
@@ -187,8 +182,7 @@ void CpuOps::product_rows(const Product& p, int64_t row_begin, int64_t rows) {
     grow(scratch.work, static_cast<size_t>(2 * k));
     Packed& packed = own ? scratch.packed : packed_;
     if (own) {
-      bool a, b, c;
-      size_packed(packed, weight, rows, a, b, c);
+      size_packed(packed, weight, rows);
       pack_rows(p, row_begin, groups_, packed, 0, rows, scratch);
     } else {
       const Range mine = part_of(rows, thread, pool_.threads());
@@ -210,8 +204,8 @@ void CpuOps::product_rows(const Product& p, int64_t row_begin, int64_t rows) {
 }
 
 /// `rows` rows from `row_begin` on, packed in groups_, times a range of tiles.
-void CpuOps::product_tiles(const Product& p, int64_t row_begin, int64_t rows, const Packed& packed, Range range,
-                           ThreadScratch& scratch) {
+void CpuOps::product_tiles(const Product& p, int64_t row_begin, int64_t rows, const Packed& packed,
+                           Range range, ThreadScratch& scratch) {
   const CpuWeight& weight = *p.weight;
   float* acc = scratch.acc.data();
   if (p.output == Output::gate) {
@@ -239,39 +233,68 @@ void CpuOps::product_tiles(const Product& p, int64_t row_begin, int64_t rows, co
 
 void CpuOps::linear(const LinearArgs& args) {
   const CpuWeight& weight = unwrap(*args.w);
-  product({.x = args.x, .rows = args.x.rows, .norm = args.norm, .in_perm = args.in_perm, .weight = &weight,
-           .bias = vector_of(args.bias, args.out.cols), .output = args.add_to_out ? Output::add : Output::store,
+  product({.x = args.x,
+           .rows = args.x.rows,
+           .norm = args.norm,
+           .in_perm = args.in_perm,
+           .weight = &weight,
+           .bias = vector_of(args.bias, args.out.cols),
+           .output = args.add_to_out ? Output::add : Output::store,
            .out = args.out});
 }
 
 void CpuOps::attn_in(const StepView&, const AttnInArgs& args) {
-  product({.x = args.x, .rows = args.x.rows, .norm = args.norm, .weight = &unwrap(*args.w),
-           .bias = vector_of(args.bias, args.qkv.cols), .out = args.qkv});
+  product({.x = args.x,
+           .rows = args.x.rows,
+           .norm = args.norm,
+           .weight = &unwrap(*args.w),
+           .bias = vector_of(args.bias, args.qkv.cols),
+           .out = args.qkv});
 }
 
 void CpuOps::attn_out(const StepView&, const ProjectArgs& args) {
   const float* bias = vector_of(args.bias, args.residual.cols);
   if (args.post_norm.weight)
-    product({.x = args.x, .rows = args.x.rows, .weight = &unwrap(*args.w), .bias = bias, .out = args.scratch,
-             .post_norm = args.post_norm, .residual = args.residual});
+    product({.x = args.x,
+             .rows = args.x.rows,
+             .weight = &unwrap(*args.w),
+             .bias = bias,
+             .out = args.scratch,
+             .post_norm = args.post_norm,
+             .residual = args.residual});
   else
-    product({.x = args.x, .rows = args.x.rows, .weight = &unwrap(*args.w), .bias = bias, .output = Output::add,
+    product({.x = args.x,
+             .rows = args.x.rows,
+             .weight = &unwrap(*args.w),
+             .bias = bias,
+             .output = Output::add,
              .out = args.residual});
 }
 
 void CpuOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   const CpuWeight& weight = unwrap(*args.w);
-  if (weight.segments.size() != 2 || weight.segments[0].n != weight.segments[1].n) return Ops::mlp_in(step, args);
-  product({.x = args.x, .rows = args.x.rows, .norm = args.norm, .weight = &weight, .output = Output::gate,
-           .gate = args.activation == Activation::silu ? GateKind::silu : GateKind::gelu_tanh, .out = args.out});
+  if (weight.segments.size() != 2 || weight.segments[0].n != weight.segments[1].n)
+    return Ops::mlp_in(step, args);
+  product({.x = args.x,
+           .rows = args.x.rows,
+           .norm = args.norm,
+           .weight = &weight,
+           .output = Output::gate,
+           .gate = args.activation == Activation::silu ? GateKind::silu : GateKind::gelu_tanh,
+           .out = args.out});
 }
 
 void CpuOps::head(const StepView& step, const HeadArgs& args) {
-  product({.x = args.x, .rows = step.logit_rows, .row_index = step.logit_row, .norm = args.norm,
-           .weight = &unwrap(*args.w), .out = args.logits});
+  product({.x = args.x,
+           .rows = step.logit_rows,
+           .row_index = step.logit_row,
+           .norm = args.norm,
+           .weight = &unwrap(*args.w),
+           .out = args.logits});
 }
 
-// --- rows ------------------------------------------------------------------------------------------------------------
+// --- rows
+// ------------------------------------------------------------------------------------------------------------
 
 void CpuOps::embed(const StepView& step, const EmbedArgs& args) {
   const CpuWeight& table = unwrap(*args.table);
@@ -288,7 +311,8 @@ void CpuOps::embed(const StepView& step, const EmbedArgs& args) {
       QUINTET_CHECK(token < args.table->n, "token {} of a vocabulary of {}", token, args.table->n);
       float* out = args.out.row<float>(row);
       unpack_row(table, token, out);
-      if (args.scale != 1) for (int64_t i = 0; i < args.out.cols; ++i) out[i] *= args.scale;
+      if (args.scale != 1)
+        for (int64_t i = 0; i < args.out.cols; ++i) out[i] *= args.scale;
     }
   });
 }
@@ -323,7 +347,8 @@ void CpuOps::add(ConstMatrixView x, MatrixView out) {
   check_f32(out);
   pool_.run([&](int thread) {
     const Range range = part_of(x.rows, thread, pool_.threads());
-    for (int64_t row = range.begin; row < range.end; ++row) kernels_.add(x.row<float>(row), x.cols, out.row<float>(row));
+    for (int64_t row = range.begin; row < range.end; ++row)
+      kernels_.add(x.row<float>(row), x.cols, out.row<float>(row));
   });
 }
 
@@ -331,7 +356,8 @@ void CpuOps::gather(const StepView& step, ConstMatrixView x, MatrixView out) {
   check_f32(x);
   check_f32(out);
   for (int32_t i = 0; i < step.logit_rows; ++i)
-    std::memcpy(out.row<float>(i), x.row<float>(step.logit_row[i]), static_cast<size_t>(x.cols) * sizeof(float));
+    std::memcpy(out.row<float>(i), x.row<float>(step.logit_row[i]),
+                static_cast<size_t>(x.cols) * sizeof(float));
 }
 
 void CpuOps::sample(const StepView& step, const SampleArgs& args) {

@@ -1,4 +1,5 @@
-// The operations of the CPU backend: each one parallel region over packed weights and the kernels of one SIMD target.
+// The operations of the CPU backend: each one parallel region over packed weights and the kernels of one SIMD
+// target.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,9 @@ inline int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 /// Bytes of K, or of V, of one KV head of one layer in a page. K lies in groups of 16 tokens, transposed
 /// ([tokens / 16][dim][16]), V by token ([tokens][dim]), both f16: scores then need no sums across a vector.
-inline int64_t head_bytes(const PageClass& page, int head_dim) { return int64_t{page.tokens} * padded_dim(head_dim) * 2; }
+inline int64_t head_bytes(const PageClass& page, int head_dim) {
+  return int64_t{page.tokens} * padded_dim(head_dim) * 2;
+}
 
 class CpuOps final : public Ops {
  public:
@@ -48,17 +51,17 @@ class CpuOps final : public Ops {
 
   /// What the products of one operation do with their rows and their results.
   struct Product {
-    ConstMatrixView x;                  ///< [.., k]
+    ConstMatrixView x;  ///< [.., k]
     int64_t rows = 0;
-    const int32_t* row_index = nullptr; ///< [rows] rows of x, null: 0, 1, 2, ...
+    const int32_t* row_index = nullptr;  ///< [rows] rows of x, null: 0, 1, 2, ...
     NormArgs norm;
     const int32_t* in_perm = nullptr;
     const CpuWeight* weight = nullptr;
-    const float* bias = nullptr;        ///< [n]
+    const float* bias = nullptr;  ///< [n]
     Output output = Output::store;
     GateKind gate = GateKind::silu;
     MatrixView out;
-    NormArgs post_norm;                 ///< where set: out holds the product, residual += norm(out)
+    NormArgs post_norm;  ///< where set: out holds the product, residual += norm(out)
     MatrixView residual;
   };
 
@@ -69,11 +72,10 @@ class CpuOps final : public Ops {
   };
   struct ThreadScratch {
     Panel panel;
-    std::vector<float> acc;      ///< [2][rows at once][16]
-    std::vector<float> work;     ///< [2][k] a row on its way into a group
-    Packed packed;               ///< of the few rows that each thread packs for itself
+    std::vector<float> acc;   ///< [2][rows at once][16]
+    std::vector<float> work;  ///< [2][k] a row on its way into a group
+    Packed packed;            ///< of the few rows that each thread packs for itself
     std::vector<float> q, out, scores, max, total, split_out;
-    std::vector<float> head;
     std::vector<uint16_t> half;
     std::vector<int32_t> first, last;
     std::unique_ptr<RowSampler> sampler;
@@ -101,11 +103,11 @@ class CpuOps final : public Ops {
   void product_rows(const Product& p, int64_t begin, int64_t rows);
   void product_tiles(const Product& p, int64_t row_begin, int64_t rows, const Packed& packed, Range range,
                      ThreadScratch& scratch);
-  void size_packed(Packed& packed, const CpuWeight& weight, int64_t rows, bool& integer, bool& floats, bool& sum16);
-  void pack_rows(const Product& p, int64_t row_begin, std::span<const Group> groups, Packed& packed, int64_t begin,
-                 int64_t end, ThreadScratch& scratch);
-  void tile_product(const Segment& segment, int64_t tile, int64_t k, std::span<const Group> groups, int64_t rows,
-                    const Packed& packed, float* acc, ThreadScratch& scratch);
+  void size_packed(Packed& packed, const CpuWeight& weight, int64_t rows);
+  void pack_rows(const Product& p, int64_t row_begin, std::span<const Group> groups, Packed& packed,
+                 int64_t begin, int64_t end, ThreadScratch& scratch);
+  void tile_product(const Segment& segment, int64_t tile, int64_t k, std::span<const Group> groups,
+                    int64_t rows, const Packed& packed, float* acc, ThreadScratch& scratch);
   void write_tile(const Product& p, int64_t row_begin, int64_t rows, const Segment& segment, int64_t tile,
                   const float* acc);
 
@@ -115,11 +117,12 @@ class CpuOps final : public Ops {
   void rope_store_rows(const StepView& step, const RopeStoreArgs& args, const RopeTable& table, int thread);
   void plan_queries(const StepView& step, const AttentionSpec& attention);
   void attend_part(const StepView& step, const AttendArgs& args, int thread);
-  void attend_split(const StepView& step, const AttendArgs& args, const QueryBlock& block, int kv_head, int split,
-                    ThreadScratch& scratch, float* max, float* total, float* out);
+  void attend_split(const StepView& step, const AttendArgs& args, const QueryBlock& block, int kv_head,
+                    int split, ThreadScratch& scratch, float* max, float* total, float* out);
   void load_queries(const StepView& step, const AttendArgs& args, const QueryBlock& block, int kv_head,
                     ThreadScratch& scratch);
-  void write_heads(const AttendArgs& args, const QueryBlock& block, int kv_head, const float* total, const float* out);
+  void write_heads(const AttendArgs& args, const QueryBlock& block, int kv_head, const float* total,
+                   const float* out);
 
   Pool& pool_;
   const Kernels& kernels_;

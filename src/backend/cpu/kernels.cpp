@@ -10,15 +10,18 @@ bool cpu_has(CpuSimd simd) {
     case CpuSimd::best: return true;
 #if defined(__x86_64__)
     case CpuSimd::avx512:
-      return cpu_has(CpuSimd::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vnni");
+      return cpu_has(CpuSimd::avx2) && __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
+             __builtin_cpu_supports("avx512vnni");
     case CpuSimd::avx2:
       return cpu_has(CpuSimd::baseline) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+             __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
+             __builtin_cpu_supports("bmi2");
     case CpuSimd::baseline:
-      return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt") &&
-             __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("aes");
+      return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") &&
+             __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("pclmul") &&
+             __builtin_cpu_supports("aes");
 #else
     case CpuSimd::avx512:
     case CpuSimd::avx2: return false;
@@ -31,15 +34,24 @@ bool cpu_has(CpuSimd simd) {
 namespace cpu {
 
 #if defined(__x86_64__)
-namespace avx512 { const Kernels& kernels(); }
-namespace avx2 { const Kernels& kernels(); }
+namespace avx512 {
+const Kernels& kernels();
+}
+namespace avx2 {
+const Kernels& kernels();
+}
 #endif
-namespace baseline { const Kernels& kernels(); }
+namespace baseline {
+const Kernels& kernels();
+}
 
 const Kernels& kernels_of(CpuSimd simd) {
   if (simd == CpuSimd::best)
-    simd = cpu_has(CpuSimd::avx512) ? CpuSimd::avx512 : cpu_has(CpuSimd::avx2) ? CpuSimd::avx2 : CpuSimd::baseline;
-  QUINTET_CHECK(cpu_has(simd), "this machine lacks the instructions that the cpu backend needs (x86-64-v2, or aarch64)");
+    simd = cpu_has(CpuSimd::avx512) ? CpuSimd::avx512
+           : cpu_has(CpuSimd::avx2) ? CpuSimd::avx2
+                                    : CpuSimd::baseline;
+  QUINTET_CHECK(cpu_has(simd),
+                "this machine lacks the instructions that the cpu backend needs (x86-64-v2, or aarch64)");
 #if defined(__x86_64__)
   if (simd == CpuSimd::avx512) return avx512::kernels();
   if (simd == CpuSimd::avx2) return avx2::kernels();

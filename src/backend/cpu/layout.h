@@ -1,17 +1,34 @@
-// How the CPU backend lays weights out: tiles of 16 rows, interleaved so that one vector holds one pair of inputs of all
-// 16, and panels, the form into which a tile is unpacked where many rows of activations use it.
+// How the CPU backend lays weights out: tiles of 16 rows, interleaved so that one vector holds one pair of
+// inputs of all 16, and panels, the form into which a tile is unpacked where many rows of activations use it.
 #pragma once
 
 #include <cstdint>
 
 namespace quintet::cpu {
 
-inline constexpr int kTileRows = 16;   ///< outputs that are computed together
-inline constexpr int kBlock = 32;      ///< inputs that share one scale of the activations
+inline constexpr int kTileRows = 16;  ///< outputs that are computed together
+inline constexpr int kBlock = 32;     ///< inputs that share one scale of the activations
 inline constexpr int kPairs = kBlock / 2;
 
-/// What a tile's bytes mean. A tile is K / unit_k units one after the other; the records are in simd/formats-inl.h.
-enum class Layout : uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, i8, count_ };
+/// What a tile's bytes mean. A tile is K / unit_k units one after the other; the records are in
+/// simd/formats-inl.h.
+enum class Layout : uint8_t {
+  f32,
+  f16,
+  bf16,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  i8,
+  count_
+};
 
 struct LayoutInfo {
   int unit_k;       ///< inputs of one unit
@@ -56,7 +73,8 @@ struct Panel {
   alignas(64) float minimum[kPanelBlocks * 2 * kTileRows];           ///< [scale group][row]
 };
 
-/// Activations of `rows` rows, packed for the products of one weight: the values of one k (or pair of k) side by side.
+/// Activations of `rows` rows, packed for the products of one weight: the values of one k (or pair of k) side
+/// by side.
 struct RowGroup {
   int rows = 0;
   const int32_t* pairs = nullptr;  ///< [k / 2][rows] two int16 each

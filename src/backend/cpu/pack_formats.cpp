@@ -1,4 +1,5 @@
-// Packing and unpacking of single rows, written for exactness; simd/formats-inl.h reads the same records with vectors.
+// Packing and unpacking of single rows, written for exactness; simd/formats-inl.h reads the same records with
+// vectors.
 #include "backend/cpu/pack_formats.h"
 
 #include <algorithm>
@@ -29,10 +30,13 @@ float get_f32(const uint8_t* p) {
 float half_at(const uint8_t* p) { return f16_to_f32(get_u16(p)); }
 bool finite_half(uint32_t bits) { return (bits & 0x7C00u) != 0x7C00u; }
 
-// --- records: the codes of one row of a block of 32 inputs ---------------------------------------------------------
+// --- records: the codes of one row of a block of 32 inputs
+// ---------------------------------------------------------
 
 /// Where the 16-bit lane (row, parity) of vector z lies.
-size_t lane(int z, int row, int parity) { return static_cast<size_t>(z) * 64 + static_cast<size_t>(row) * 4 + static_cast<size_t>(parity) * 2; }
+size_t lane(int z, int row, int parity) {
+  return static_cast<size_t>(z) * 64 + static_cast<size_t>(row) * 4 + static_cast<size_t>(parity) * 2;
+}
 
 uint64_t get_u64(const uint8_t* p) {
   uint64_t v;
@@ -41,17 +45,21 @@ uint64_t get_u64(const uint8_t* p) {
 }
 
 // Fields of kBits bits at bits 0, 16, 32 and 48, side by side: four codes of one parity among eight.
-template <int kBits> uint32_t gather(uint64_t v) {
+template <int kBits>
+uint32_t gather(uint64_t v) {
   v |= v >> (16 - kBits);
   constexpr uint32_t kPair = (1u << (2 * kBits)) - 1;
-  return (static_cast<uint32_t>(v) & kPair) | (static_cast<uint32_t>(v >> (32 - 2 * kBits)) & (kPair << (2 * kBits)));
+  return (static_cast<uint32_t>(v) & kPair) |
+         (static_cast<uint32_t>(v >> (32 - 2 * kBits)) & (kPair << (2 * kBits)));
 }
 
-// Eight codes at a time in a word (little endian): one by one they cost four times as long, and loading waits for this.
+// Eight codes at a time in a word (little endian): one by one they cost four times as long, and loading waits
+// for this.
 void put_nibbles(uint8_t* record, int row, const uint8_t* codes) {
   for (int z = 0; z < 4; ++z) {
     const uint64_t c = get_u64(codes + 8 * z);
-    for (int h = 0; h < 2; ++h) put_u16(record + lane(z, row, h), gather<4>(c >> (8 * h) & 0x000F000F000F000Full));
+    for (int h = 0; h < 2; ++h)
+      put_u16(record + lane(z, row, h), gather<4>(c >> (8 * h) & 0x000F000F000F000Full));
   }
 }
 /// Bits `bit` and `bit` + 1 of the codes.
@@ -60,14 +68,16 @@ void put_two_bits(uint8_t* record, int row, const uint8_t* codes, int bit) {
     const uint64_t c0 = get_u64(codes + 16 * z) >> bit, c1 = get_u64(codes + 16 * z + 8) >> bit;
     constexpr uint64_t kMask = 0x0003000300030003ull;
     for (int h = 0; h < 2; ++h)
-      put_u16(record + lane(z, row, h), gather<2>(c0 >> (8 * h) & kMask) | gather<2>(c1 >> (8 * h) & kMask) << 8);
+      put_u16(record + lane(z, row, h), gather<2>(c0 >> (8 * h) & kMask) | gather<2>(c1 >> (8 * h) & kMask)
+                                                                               << 8);
   }
 }
 /// Bit `bit` of the codes.
 void put_bits(uint8_t* record, int row, const uint8_t* codes, int bit) {
   for (int h = 0; h < 2; ++h) {
     uint32_t v = 0;
-    for (int q = 0; q < 4; ++q) v |= gather<1>(get_u64(codes + 8 * q) >> (bit + 8 * h) & 0x0001000100010001ull) << (4 * q);
+    for (int q = 0; q < 4; ++q)
+      v |= gather<1>(get_u64(codes + 8 * q) >> (bit + 8 * h) & 0x0001000100010001ull) << (4 * q);
     put_u16(record + lane(0, row, h), v);
   }
 }
@@ -90,7 +100,8 @@ int byte_at(const uint8_t* record, int row, int k) {
   return static_cast<int8_t>(record[k / 2 * 32 + row * 2 + k % 2]);
 }
 
-// --- source blocks ---------------------------------------------------------------------------------------------------
+// --- source blocks
+// ---------------------------------------------------------------------------------------------------
 
 static_assert(std::endian::native == std::endian::little, "codes are gathered from words of bytes");
 
@@ -155,7 +166,8 @@ bool pack_q3_k(const uint8_t* s, uint8_t* unit, int row) {  // hmask[32], qs[64]
   return finite_half(get_u16(s + 108));
 }
 
-bool pack_q45_k(const uint8_t* s, uint8_t* unit, int row, bool fifth) {  // d, dmin, scales[12], (qh[32]), qs[128]
+bool pack_q45_k(const uint8_t* s, uint8_t* unit, int row,
+                bool fifth) {  // d, dmin, scales[12], (qh[32]), qs[128]
   uint8_t codes[32];
   const uint8_t* qs = s + (fifth ? 48 : 16);
   const int record = fifth ? 320 : 256;
@@ -170,7 +182,8 @@ bool pack_q45_k(const uint8_t* s, uint8_t* unit, int row, bool fifth) {  // d, d
   const int d = 8 * record;
   put_u16(unit + d + row * 2, get_u16(s));
   put_u16(unit + d + 32 + row * 2, get_u16(s + 2));
-  for (int g = 0; g < 8; ++g) k_scales(s + 4, g, unit[d + 64 + g * 32 + row], unit[d + 64 + g * 32 + 16 + row]);
+  for (int g = 0; g < 8; ++g)
+    k_scales(s + 4, g, unit[d + 64 + g * 32 + row], unit[d + 64 + g * 32 + 16 + row]);
   return finite_half(get_u16(s)) && finite_half(get_u16(s + 2));
 }
 
@@ -207,15 +220,16 @@ bool pack_iq4_xs(const uint8_t* s, uint8_t* units, int row) {  // d, scales_h, s
     int8_t codes[32];
     for (int i = 0; i < 32; ++i) codes[i] = kIq4Values[index[i]];
     put_bytes(units, row, codes);
-    const int scale = static_cast<int>((s[4 + b / 2] >> (4 * (b % 2)) & 15u) | (high >> (2 * b) & 3u) << 4) - 32;
+    const int scale =
+        static_cast<int>((s[4 + b / 2] >> (4 * (b % 2)) & 15u) | (high >> (2 * b) & 3u) << 4) - 32;
     for (int g = 0; g < 2; ++g) put_i8_scale(units, g, row, half_at(s) * static_cast<float>(scale));
   }
   return finite_half(get_u16(s));
 }
 
-/// The grid formats (iq2_*, iq3_*): a half, then indices and signs. Their weights are d / 8 times an integer, which the
-/// codec itself gives when d is 8; each 16 of those are a common divisor times an int8. Every product here has at most
-/// 24 significant bits, so any such factors unpack to the codec's own bits.
+/// The grid formats (iq2_*, iq3_*): a half, then indices and signs. Their weights are d / 8 times an integer,
+/// which the codec itself gives when d is 8; each 16 of those are a common divisor times an int8. Every
+/// product here has at most 24 significant bits, so any such factors unpack to the codec's own bits.
 bool pack_grid(WeightFormat format, const uint8_t* s, uint8_t* units, int row) {
   constexpr int kUnitBytes = layout_info(Layout::i8).unit_bytes;
   const FormatInfo& info = format_info(format);
@@ -338,7 +352,9 @@ int pack_step(WeightFormat format) {
 
 bool pack_float_tile(WeightFormat format, const uint8_t* const* rows, int count, int64_t k, uint8_t* tile) {
   const bool wide = format == WeightFormat::f32;
-  const uint32_t special = wide ? 0x7F800000u : format == WeightFormat::f16 ? 0x7C00u : 0x7F80u;  // exponent of Inf, NaN
+  const uint32_t special = wide                          ? 0x7F800000u
+                           : format == WeightFormat::f16 ? 0x7C00u
+                                                         : 0x7F80u;  // exponent of Inf, NaN
   uint32_t bad = 0;
   constexpr int64_t kStretch = 64;  // so that the lines written to stay in the L1 cache from row to row
   for (int64_t begin = 0; begin < k; begin += kStretch) {
@@ -390,7 +406,10 @@ bool blocks_finite(WeightFormat format, const uint8_t* source, int64_t count) {
     case WeightFormat::q5_1:
     case WeightFormat::q4_k:
     case WeightFormat::q5_k: second = 2; break;
-    case WeightFormat::q2_k: first = 80; second = 82; break;
+    case WeightFormat::q2_k:
+      first = 80;
+      second = 82;
+      break;
     case WeightFormat::q3_k: first = 108; break;
     case WeightFormat::q6_k: first = 208; break;
     default: break;
@@ -410,19 +429,21 @@ void unpack_unit_row(Layout layout, const uint8_t* u, int row, float* out) {
     case Layout::f16: out[0] = half(0); return;
     case Layout::bf16: out[0] = bf16_to_f32(get_u16(u + row * 2)); return;
     case Layout::q4_0:
-      for (int k = 0; k < 32; ++k) out[k] = half(256) * static_cast<float>(static_cast<int>(nibble_at(u, row, k)) - 8);
+      for (int k = 0; k < 32; ++k)
+        out[k] = half(256) * static_cast<float>(static_cast<int>(nibble_at(u, row, k)) - 8);
       return;
     case Layout::q4_1:
       for (int k = 0; k < 32; ++k) out[k] = half(256) * static_cast<float>(nibble_at(u, row, k)) + half(288);
       return;
     case Layout::q5_0:
       for (int k = 0; k < 32; ++k)
-        out[k] = half(320) *
-                 static_cast<float>(static_cast<int>(nibble_at(u, row, k) | bit_at(u + 256, row, k) << 4) - 16);
+        out[k] = half(320) * static_cast<float>(
+                                 static_cast<int>(nibble_at(u, row, k) | bit_at(u + 256, row, k) << 4) - 16);
       return;
     case Layout::q5_1:
       for (int k = 0; k < 32; ++k)
-        out[k] = half(320) * static_cast<float>(nibble_at(u, row, k) | bit_at(u + 256, row, k) << 4) + half(352);
+        out[k] =
+            half(320) * static_cast<float>(nibble_at(u, row, k) | bit_at(u + 256, row, k) << 4) + half(352);
       return;
     case Layout::q8_0:
       for (int k = 0; k < 32; ++k) out[k] = half(512) * static_cast<float>(byte_at(u, row, k));
@@ -442,7 +463,8 @@ void unpack_unit_row(Layout layout, const uint8_t* u, int row, float* out) {
     case Layout::q3_k:
       for (int k = 0; k < 256; ++k) {
         const uint8_t* block = u + k / 32 * 192;
-        const auto code = static_cast<int>(two_bits_at(block, row, k % 32) | bit_at(block + 128, row, k % 32) << 2) - 4;
+        const auto code =
+            static_cast<int>(two_bits_at(block, row, k % 32) | bit_at(block + 128, row, k % 32) << 2) - 4;
         out[k] = half(1536) * static_cast<float>(static_cast<int8_t>(u[1536 + 32 + k / 16 * 16 + row])) *
                  static_cast<float>(code);
       }

@@ -17,8 +17,8 @@ int pack_step(WeightFormat format);
 /// Packs `count` rows of k values of a float format into a tile. False: a value is not finite.
 bool pack_float_tile(WeightFormat format, const uint8_t* const* rows, int count, int64_t k, uint8_t* tile);
 
-/// Writes row `row` of the units at `units` from the source blocks of pack_step(format) inputs of a compressed format.
-/// False: a scale is not finite.
+/// Writes row `row` of the units at `units` from the source blocks of pack_step(format) inputs of a
+/// compressed format. False: a scale is not finite.
 bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, int row);
 
 /// Whether the scales (of a float format: the values) of `count` source blocks are finite.

@@ -18,19 +18,24 @@ inline void pause_cpu() {
 #endif
 }
 
-/// How long a thread polls before it sleeps: longer than the gap between two regions of a step, and than the sampling
-/// and planning between two steps, short enough that an idle server takes no measurable time.
-constexpr int64_t kSpinUs = 200;
+/// How long a worker polls for the next region before it sleeps: longer than the gap between two regions of a
+/// step, and than the sampling and planning between two steps, short enough that an idle server takes no
+/// measurable time.
+constexpr int64_t kIdleSpinUs = 200;
 
-/// Polls until ready() or the spin time has passed; says which. Gives the core away now and then: where there are more
-/// threads than free cores, the one waited for may need it.
+/// How long a thread polls for others inside a region: they are as far as it is, unless the system runs
+/// something else on their cores; then polling takes the time that they need.
+constexpr int64_t kRegionSpinUs = 50;
+
+/// Polls until ready() or the spin time has passed; says which. Gives the core away now and then: where there
+/// are more threads than free cores, the one waited for may need it.
 template <class Ready>
-bool spin(Ready&& ready) {
+bool spin(int64_t spin_us, Ready&& ready) {
   for (int i = 0; i < 64; ++i) {
     if (ready()) return true;
     pause_cpu();
   }
-  const int64_t until = now_us() + kSpinUs;
+  const int64_t until = now_us() + spin_us;
   for (int round = 1; now_us() < until; ++round) {
     for (int i = 0; i < 64; ++i) {
       if (ready()) return true;
@@ -70,7 +75,11 @@ void Pool::region(Region function, void* context) {
   epoch_.fetch_add(1);                            // publishes the fields above
   if (sleepers_.load() > 0) epoch_.notify_all();  // a system call: only where somebody sleeps
   function(context, 0);
-  while (!spin([&] { return pending_.load(std::memory_order_acquire) == 0; })) sched_yield();
+  if (spin(kRegionSpinUs, [&] { return pending_.load(std::memory_order_acquire) == 0; })) return;
+  // Only the last worker notifies; a count that went from 2 to 1 meanwhile leaves us asleep, which is right.
+  for (int left = pending_.load(std::memory_order_acquire); left != 0;
+       left = pending_.load(std::memory_order_acquire))
+    pending_.wait(left, std::memory_order_acquire);
 }
 
 void Pool::barrier() {
@@ -79,17 +88,20 @@ void Pool::barrier() {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads() - 1) {
     arrived_.store(0, std::memory_order_relaxed);
     barrier_epoch_.store(epoch + 1, std::memory_order_release);
+    barrier_epoch_.notify_all();  // no system call where nobody sleeps
     return;
   }
-  while (!spin([&] { return barrier_epoch_.load(std::memory_order_acquire) != epoch; })) sched_yield();
+  const auto passed = [&] { return barrier_epoch_.load(std::memory_order_acquire) != epoch; };
+  if (spin(kRegionSpinUs, passed)) return;
+  while (!passed()) barrier_epoch_.wait(epoch, std::memory_order_acquire);
 }
 
 void Pool::work(int thread) {
   uint32_t seen = 0;
   while (true) {
-    if (!spin([&] { return epoch_.load(std::memory_order_acquire) != seen; })) {
-      // The caller raises the epoch before it reads sleepers_, we raise sleepers_ before we read the epoch (inside
-      // wait), all sequentially consistent: one of the two sees the other.
+    if (!spin(kIdleSpinUs, [&] { return epoch_.load(std::memory_order_acquire) != seen; })) {
+      // The caller raises the epoch before it reads sleepers_, we raise sleepers_ before we read the epoch
+      // (inside wait), all sequentially consistent: one of the two sees the other.
       sleepers_.fetch_add(1);
       while (epoch_.load() == seen) epoch_.wait(seen);
       sleepers_.fetch_sub(1);
@@ -97,7 +109,7 @@ void Pool::work(int thread) {
     ++seen;
     if (stop_.load(std::memory_order_relaxed)) return;
     function_(context_, thread);
-    pending_.fetch_sub(1, std::memory_order_release);
+    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
   }
 }
 

@@ -8,8 +8,8 @@
 
 namespace quintet::cpu {
 
-/// Threads that spin briefly for the next region, since the regions of a step follow each other within microseconds, and
-/// then sleep. The caller of run() is thread 0. One caller at a time.
+/// Threads that spin briefly for the next region, since the regions of a step follow each other within
+/// microseconds, and then sleep. The caller of run() is thread 0. One caller at a time.
 class Pool {
  public:
   /// 0: as many threads as the process may use cores.
@@ -23,7 +23,8 @@ class Pool {
   /// Calls body(thread) once on every thread and returns when all are done.
   template <class Body>
   void run(Body&& body) {
-    region([](void* context, int thread) { (*static_cast<std::remove_reference_t<Body>*>(context))(thread); }, &body);
+    region([](void* context, int thread) { (*static_cast<std::remove_reference_t<Body>*>(context))(thread); },
+           &body);
   }
 
   /// Waits until every thread of the running region has come here.
@@ -38,9 +39,9 @@ class Pool {
   Region function_ = nullptr;
   void* context_ = nullptr;
   // Each on a cache line of its own: the waiting threads poll them.
-  alignas(64) std::atomic<uint32_t> epoch_{0};      ///< counts regions
+  alignas(64) std::atomic<uint32_t> epoch_{0};  ///< counts regions
   alignas(64) std::atomic<int> sleepers_{0};
-  alignas(64) std::atomic<int> pending_{0};         ///< workers that have not finished the region
+  alignas(64) std::atomic<int> pending_{0};  ///< workers that have not finished the region
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<uint32_t> barrier_epoch_{0};
   std::atomic<bool> stop_{false};

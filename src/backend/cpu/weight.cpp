@@ -43,8 +43,9 @@ Arena::Block Arena::take(size_t bytes) {
 
 namespace {
 
-/// Whether [begin, begin + bytes) lies in a read-only mapping of a file: only there may pages be dropped, since they
-/// come back from the file. Asks the kernel each time, because an address may since mean something else.
+/// Whether [begin, begin + bytes) lies in a read-only mapping of a file: only there may pages be dropped,
+/// since they come back from the file. Asks the kernel each time, because an address may since mean something
+/// else.
 bool in_file_mapping(const uint8_t* begin, size_t bytes) {
   std::FILE* maps = std::fopen("/proc/self/maps", "re");
   if (!maps) return false;
@@ -112,8 +113,9 @@ int64_t pack_tile(const HostWeight& part, const Segment& segment, int64_t tile) 
 }
 
 Error not_finite(const HostWeight& part, int64_t row) {
-  return bad_input(fmt::format("tensor {}: row {} holds a {} that is NaN or infinite; every one must be finite", part.name,
-                               row, layout_info(layout_of(part.format)).integer ? "scale" : "value"));
+  return bad_input(
+      fmt::format("tensor {}: row {} holds a {} that is NaN or infinite; every one must be finite", part.name,
+                  row, layout_info(layout_of(part.format)).integer ? "scale" : "value"));
 }
 
 /// A row of a table that is not finite, or -1. Reads the mapped bytes once and lets them go.
@@ -125,7 +127,8 @@ int64_t first_bad_row(const HostWeight& part, Pool& pool) {
     const auto row_bytes = static_cast<size_t>(part.row_bytes());
     const int64_t blocks = part.k / format_info(part.format).block_weights;
     for (int64_t row = range.begin; row < range.end; ++row) {
-      if (blocks_finite(part.format, part.bytes.data() + static_cast<size_t>(row) * row_bytes, blocks)) continue;
+      if (blocks_finite(part.format, part.bytes.data() + static_cast<size_t>(row) * row_bytes, blocks))
+        continue;
       int64_t none = -1;
       bad.compare_exchange_strong(none, row);
       break;
@@ -148,8 +151,8 @@ Status check_part(const HostWeight& part, int64_t k) {
 
 }  // namespace
 
-Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const HostWeight> parts, Arena& arena,
-                                               Pool& pool) {
+Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const HostWeight> parts,
+                                               Arena& arena, Pool& pool) {
   QUINTET_CHECK(!parts.empty());
   auto weight = std::make_unique<CpuWeight>();
   weight->k = parts[0].k;
@@ -158,8 +161,9 @@ Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const 
   if (role == WeightRole::vector) {
     for (const HostWeight& part : parts) {
       std::vector<float> values(static_cast<size_t>(part.n * part.k));
-      format_info(part.format).decode(part.bytes.data(), values.size() / static_cast<size_t>(format_info(part.format).block_weights),
-                                      values.data());
+      format_info(part.format)
+          .decode(part.bytes.data(),
+                  values.size() / static_cast<size_t>(format_info(part.format).block_weights), values.data());
       for (size_t i = 0; i < values.size(); ++i)
         if (!(values[i] - values[i] == 0)) return not_finite(part, static_cast<int64_t>(i) / part.k);
       weight->vector.insert(weight->vector.end(), values.begin(), values.end());
@@ -176,16 +180,24 @@ Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const 
   size_t total = 0;
   int64_t first_row = 0, tiles = 0;
   for (const HostWeight& part : parts) {
-    Segment segment{.layout = layout_of(part.format), .format = part.format, .n = part.n,
-                    .tiles = (part.n + kTileRows - 1) / kTileRows, .first_row = first_row};
+    Segment segment{.layout = layout_of(part.format),
+                    .format = part.format,
+                    .n = part.n,
+                    .tiles = (part.n + kTileRows - 1) / kTileRows,
+                    .first_row = first_row};
     first_row += part.n;
     tiles += segment.tiles;
     total += static_cast<size_t>(segment.tiles * tile_bytes(segment.layout, part.k) + 127) / 128 * 128;
+    const LayoutInfo info = layout_info(segment.layout);
+    weight->reads_codes |= info.integer;
+    weight->reads_sum16 |= info.integer && info.minimum && info.scale_every == 16;
+    weight->reads_values |= !info.integer;
     weight->segments.push_back(segment);
   }
   weight->memory = arena.take(total);
   weight->memory_bytes = total;
-  if (!weight->memory.data) return no_room(fmt::format("tensor {}: no memory for {} bytes", parts[0].name, total));
+  if (!weight->memory.data)
+    return no_room(fmt::format("tensor {}: no memory for {} bytes", parts[0].name, total));
   uint8_t* data = weight->memory.data;
   for (Segment& segment : weight->segments) {
     segment.data = data;
@@ -193,7 +205,8 @@ Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const 
   }
 
   std::vector<char> mapped(parts.size());
-  for (size_t i = 0; i < parts.size(); ++i) mapped[i] = in_file_mapping(parts[i].bytes.data(), parts[i].bytes.size());
+  for (size_t i = 0; i < parts.size(); ++i)
+    mapped[i] = in_file_mapping(parts[i].bytes.data(), parts[i].bytes.size());
   std::vector<std::atomic<int64_t>> bad(parts.size());
   for (auto& row : bad) row = -1;
   pool.run([&](int thread) {
@@ -237,7 +250,8 @@ void unpack_row(const CpuWeight& weight, int64_t row, float* out) {
     if (row >= segment.first_row + segment.n) continue;
     const LayoutInfo info = layout_info(segment.layout);
     const int64_t index = row - segment.first_row;
-    const uint8_t* unit = segment.data + static_cast<size_t>(index / kTileRows * tile_bytes(segment.layout, weight.k));
+    const uint8_t* unit =
+        segment.data + static_cast<size_t>(index / kTileRows * tile_bytes(segment.layout, weight.k));
     for (int64_t k = 0; k < weight.k; k += info.unit_k, unit += info.unit_bytes)
       unpack_unit_row(segment.layout, unit, static_cast<int>(index % kTileRows), out + k);
     return;

@@ -14,7 +14,8 @@
 
 namespace quintet::cpu {
 
-/// Memory in which packed weights lie: large mappings, handed out from the front, so that huge pages serve them all.
+/// Memory in which packed weights lie: large mappings, handed out from the front, so that huge pages serve
+/// them all.
 class Arena {
  public:
   struct Chunk;
@@ -35,22 +36,24 @@ struct Segment {
   WeightFormat format = WeightFormat::f32;
   int64_t n = 0;
   int64_t tiles = 0;
-  int64_t first_row = 0;       ///< in the whole weight
-  uint8_t* data = nullptr;     ///< [tiles][tile_bytes]
+  int64_t first_row = 0;    ///< in the whole weight
+  uint8_t* data = nullptr;  ///< [tiles][tile_bytes]
 };
 
 struct CpuWeight : PackedWeight {
   int64_t k = 0;
-  std::vector<Segment> segments;      ///< linear roles
-  std::vector<float> vector;          ///< role vector
-  HostWeight table;                   ///< role embedding: rows are decoded from the file as they are looked up
+  std::vector<Segment> segments;  ///< linear roles
+  std::vector<float> vector;      ///< role vector
+  HostWeight table;               ///< role embedding: rows are decoded from the file as they are looked up
   Arena::Block memory;
   uint64_t memory_bytes = 0;
+  /// What the segments' products read: codes and scales, sums of 16 codes, plain values.
+  bool reads_codes = false, reads_sum16 = false, reads_values = false;
 };
 
 /// Packs `parts` for products. bad_input names the tensor that holds a value that is not finite.
-Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const HostWeight> parts, Arena& arena,
-                                               Pool& pool);
+Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const HostWeight> parts,
+                                               Arena& arena, Pool& pool);
 
 /// Decodes one row of a packed weight, in logical order, exactly as the scalar codec of its format does.
 void unpack_row(const CpuWeight& weight, int64_t row, float* out);

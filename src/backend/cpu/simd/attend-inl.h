@@ -1,6 +1,7 @@
-// Attention of a few query vectors over a split of cached positions (Dao et al., FlashAttention; Milakov and Gimelshein,
-// online softmax). One rule for every block of queries: q . k over dimensions ascending; tiles of 64 positions that start
-// at multiples of 64, each one step of the online softmax; V added by position ascending. Masked positions add nothing.
+// Attention of a few query vectors over a split of cached positions (Dao et al., FlashAttention; Milakov and
+// Gimelshein, online softmax). One rule for every block of queries: q . k over dimensions ascending; tiles of
+// 64 positions that start at multiples of 64, each one step of the online softmax; V added by position
+// ascending. Masked positions add nothing.
 
 namespace quintet::cpu::QUINTET_TARGET {
 namespace {
@@ -15,8 +16,9 @@ constexpr int kMaxQueries = 4;
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-/// Scores of kGroups groups of 16 positions, from group `group` of the block on. Where kAhead, asks the caches for the
-/// next tile's keys and values meanwhile: pages lie apart, so the hardware does not foresee them.
+/// Scores of kGroups groups of 16 positions, from group `group` of the block on. Where kAhead, asks the
+/// caches for the next tile's keys and values meanwhile: pages lie apart, so the hardware does not foresee
+/// them.
 template <int kQueries, int kGroups, bool kAhead>
 HWY_INLINE void score_groups(const AttendBlock& a, int group, int in_tile, bool masked) {
   F acc[kQueries][kGroups];
@@ -50,15 +52,16 @@ HWY_INLINE void score_groups(const AttendBlock& a, int group, int in_tile, bool 
 
 /// out[t][16 c ...] = out * correction + sum of p V for kColumns vectors of 16 columns.
 template <int kQueries, int kColumns>
-HWY_INLINE void add_values(const AttendBlock& a, int column, int32_t from, int32_t to, const float* correction,
-                           int32_t tile) {
+HWY_INLINE void add_values(const AttendBlock& a, int column, int32_t from, int32_t to,
+                           const float* correction, int32_t tile) {
   F acc[kQueries][kColumns];
 #pragma GCC unroll 16
   for (int t = 0; t < kQueries; ++t)
     for (int c = 0; c < kColumns; ++c)
       acc[t][c] = mul(load(a.out + t * a.padded_dim + (column + c) * 16), set(correction[t]));
   for (int32_t pos = from; pos < to; ++pos) {
-    const uint16_t* row = a.v_groups[(pos - a.begin) / 16] + ((pos - a.begin) % 16) * a.padded_dim + column * 16;
+    const uint16_t* row =
+        a.v_groups[(pos - a.begin) / 16] + ((pos - a.begin) % 16) * a.padded_dim + column * 16;
     const float* p = a.scores + (pos - tile);
     F v[kColumns];
     for (int c = 0; c < kColumns; ++c) v[c] = load_f16(row + c * 16);
@@ -71,10 +74,11 @@ HWY_INLINE void add_values(const AttendBlock& a, int column, int32_t from, int32
     for (int c = 0; c < kColumns; ++c) store(acc[t][c], a.out + t * a.padded_dim + (column + c) * 16);
 }
 
-/// One step of the online softmax: scores become weights, the running maxima and totals move on. Lane t of `largest` and
-/// `total` belongs to query t.
+/// One step of the online softmax: scores become weights, the running maxima and totals move on. Lane t of
+/// `largest` and `total` belongs to query t.
 template <int kQueries>
-HWY_INLINE void soften_tile(const AttendBlock& a, int32_t tile, bool masked, F& largest, F& total, float* correction) {
+HWY_INLINE void soften_tile(const AttendBlock& a, int32_t tile, bool masked, F& largest, F& total,
+                            float* correction) {
   alignas(64) float maxima[16] = {}, sums[16] = {};
   for (int t = 0; t < kQueries; ++t) {
     const float* row = a.scores + t * kAttendTile;
@@ -82,7 +86,8 @@ HWY_INLINE void soften_tile(const AttendBlock& a, int32_t tile, bool masked, F& 
   }
   const F before = largest;
   largest = max(before, load(maxima));
-  // Nothing seen before, or still nothing: there is nothing to correct, and no difference of infinities may get through.
+  // Nothing seen before, or still nothing: there is nothing to correct, and no difference of infinities may
+  // get through.
   const F factor = zero_where(before, kMinusInfinity, exp(sub(before, largest)));
   alignas(64) float shift[16];
   store(zero_where(largest, kMinusInfinity, largest), shift);
@@ -124,8 +129,10 @@ void attend_as(const AttendBlock& a) {
     const bool masked = all_first > tile || all_last < tile + kAttendTile - 1;
     if (kQueries <= 4 && kParts == 1 && low == 0 && high == 4) {
       // Few queries: four chains each hide the latency of fma.
-      if (group + 8 <= a.groups) score_groups<kQueries, 4, true>(a, group, 0, masked);
-      else score_groups<kQueries, 4, false>(a, group, 0, masked);
+      if (group + 8 <= a.groups)
+        score_groups<kQueries, 4, true>(a, group, 0, masked);
+      else
+        score_groups<kQueries, 4, false>(a, group, 0, masked);
     } else {
       for (int g = 0; g < 4; ++g) {
         if (g >= low && g < high) {
@@ -141,34 +148,35 @@ void attend_as(const AttendBlock& a) {
     int column = 0;
     for (; column + kColumns <= a.padded_dim / 16; column += kColumns)
       add_values<kQueries, kColumns>(a, column, from, to, correction, tile);
-    for (; column < a.padded_dim / 16; ++column) add_values<kQueries, 1>(a, column, from, to, correction, tile);
+    for (; column < a.padded_dim / 16; ++column)
+      add_values<kQueries, 1>(a, column, from, to, correction, tile);
   }
-  alignas(64) float maxima[16], totals[16];
-  store(largest, maxima);
-  store(total, totals);
-  for (int t = 0; t < kQueries; ++t) {
-    a.max[t] = maxima[t];
-    a.total[t] = totals[t];
-  }
+  store(largest, a.max);
+  store(total, a.total);
 }
 
 void attend(const AttendBlock& a) {
-#define QUERY_CASE(N) if (a.vectors <= N) return attend_as<N>(a);
+#define QUERY_CASE(N) \
+  if (a.vectors <= N) return attend_as<N>(a);
   QUERY_COUNTS(QUERY_CASE)
 }
 
-void merge(float split_max, float split_total, const float* split_out, int padded_dim, float* largest, float* total,
-           float* out) {
-  if (split_max == kMinusInfinity && split_total == 0) return;  // every position was masked
-  const float both = *largest > split_max ? *largest : split_max;
-  alignas(64) float old_factor[16], new_factor[16];
-  store(exp(set(*largest - both)), old_factor);
-  store(exp(set(split_max - both)), new_factor);
-  const float old = *largest == kMinusInfinity ? 0 : old_factor[0];
-  *total = *total * old + split_total * new_factor[0];
-  for (int d = 0; d < padded_dim; d += 16)
-    store(fma(load(split_out + d), set(new_factor[0]), mul(load(out + d), set(old))), out + d);
-  *largest = both;
+/// Adds the partial results of the next split to the running ones.
+void merge(int queries, int padded, const float* part_max, const float* part_total, const float* part_out,
+           float* largest, float* total, float* out) {
+  const F before = load(largest), next = load(part_max);
+  const F both = max(before, next);
+  // A side that has seen nothing counts for nothing.
+  const F old_factor = zero_where(before, kMinusInfinity, exp(sub(before, both)));
+  const F new_factor = zero_where(next, kMinusInfinity, exp(sub(next, both)));
+  store(both, largest);
+  store(add(mul(load(total), old_factor), mul(load(part_total), new_factor)), total);
+  alignas(64) float old_factors[16], new_factors[16];
+  store(old_factor, old_factors);
+  store(new_factor, new_factors);
+  for (int t = 0; t < queries; ++t)
+    for (int d = 0; d < padded; d += 16, out += 16, part_out += 16)
+      store(fma(load(part_out), set(new_factors[t]), mul(load(out), set(old_factors[t]))), out);
 }
 
 }  // namespace

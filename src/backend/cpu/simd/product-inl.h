@@ -1,6 +1,7 @@
-// Products of a tile of 16 outputs with a group of rows of activations. One rule for every number of rows, so that a row
-// has the same bits alone and among many: blocks of 32 inputs ascending; within a block the exact integer sum of each
-// scale group; acc = fma(float(sum) * activation scale, weight scale, acc), then acc = fma(minimum, activation sum, acc).
+// Products of a tile of 16 outputs with a group of rows of activations. One rule for every number of rows, so
+// that a row has the same bits alone and among many: blocks of 32 inputs ascending; within a block the exact
+// integer sum of each scale group; acc = fma(float(sum) * activation scale, weight scale, acc), then acc =
+// fma(minimum, activation sum, acc).
 
 namespace quintet::cpu::QUINTET_TARGET {
 namespace {
@@ -32,7 +33,8 @@ void unpack_panel(Layout layout, const uint8_t* tile, int first_block, int block
 template <int kRows, int kScaleEvery, bool kMinimum, class Source>
 HWY_INLINE void block_product(const Source& source, const RowGroup& x, int block, F* acc) {
   constexpr int kGroups = kBlock / kScaleEvery, kGroupPairs = kPairs / kGroups;
-  // Few rows: several integer accumulators for each, so that one's latency does not bound the loop. Sums are exact.
+  // Few rows: several integer accumulators for each, so that one's latency does not bound the loop. Sums are
+  // exact.
   constexpr int kChains = kRows == 1 ? 4 : kRows == 2 ? 2 : 1;
   const int32_t* pairs = x.pairs + static_cast<size_t>(block) * kPairs * kRows;
   const float* scale = x.scale + static_cast<size_t>(block) * kRows;
@@ -65,11 +67,15 @@ HWY_INLINE void block_product(const Source& source, const RowGroup& x, int block
   });
 }
 
-template <Layout kLayout> struct TileSource {
+template <Layout kLayout>
+struct TileSource {
   const uint8_t* unit;
   int block;
   static constexpr int kGroups = kBlock / layout_info(kLayout).scale_every;
-  template <int P> HWY_INLINE S codes() const { return Tile<kLayout>::template codes<P>(unit, block); }
+  template <int P>
+  HWY_INLINE S codes() const {
+    return Tile<kLayout>::template codes<P>(unit, block);
+  }
   HWY_INLINE F scale(int g) const { return Tile<kLayout>::scale(unit, block * kGroups + g); }
   HWY_INLINE F minimum(int g) const { return Tile<kLayout>::minimum(unit, block * kGroups + g); }
 };
@@ -93,11 +99,15 @@ void product_direct(const TileProduct& p) {
   for (int r = 0; r < kRows; ++r) store(acc[r], p.acc + r * 16);
 }
 
-template <int kScaleEvery> struct PanelSource {
+template <int kScaleEvery>
+struct PanelSource {
   const int16_t* code;
   const float* scales;
   const float* minima;
-  template <int P> HWY_INLINE S codes() const { return load_i16(code + P * 32); }
+  template <int P>
+  HWY_INLINE S codes() const {
+    return load_i16(code + P * 32);
+  }
   HWY_INLINE F scale(int g) const { return load(scales + g * 16); }
   HWY_INLINE F minimum(int g) const { return load(minima + g * 16); }
 };
@@ -109,7 +119,8 @@ void product_panel(const TileProduct& p) {
   for (int r = 0; r < kRows; ++r) acc[r] = load(p.acc + r * 16);
   for (int i = 0; i < p.count; ++i) {
     const PanelSource<kScaleEvery> source{p.panel->codes + static_cast<size_t>(i) * kPairs * 32,
-                                          p.panel->scale + i * kGroups * 16, p.panel->minimum + i * kGroups * 16};
+                                          p.panel->scale + i * kGroups * 16,
+                                          p.panel->minimum + i * kGroups * 16};
     block_product<kRows, kScaleEvery, kMinimum>(source, p.x, p.first + i, acc);
   }
   for (int r = 0; r < kRows; ++r) store(acc[r], p.acc + r * 16);
@@ -146,7 +157,8 @@ constexpr int kDirectRows = 1;
 #endif
 
 void product(const TileProduct& p) {
-#define FLOAT_CASE(N) case N: return product_float<L, N>(p);
+#define FLOAT_CASE(N) \
+  case N: return product_float<L, N>(p);
   const auto of_float = [&]<Layout L>() {
     switch (p.x.rows) { GROUP_SIZES(FLOAT_CASE) }
   };
@@ -154,19 +166,22 @@ void product(const TileProduct& p) {
   if (p.layout == Layout::f16) return of_float.template operator()<Layout::f16>();
   if (p.layout == Layout::bf16) return of_float.template operator()<Layout::bf16>();
   if (!p.panel) {
-#define DIRECT_CASE(N) case N: return product_direct<L, N>(p);
+#define DIRECT_CASE(N) \
+  case N: return product_direct<L, N>(p);
     visit_layout(p.layout, [&]<Layout L>() {
       switch (p.x.rows) { DIRECT_SIZES(DIRECT_CASE) }
     });
     return;
   }
-#define PANEL_CASE(N) case N: return product_panel<kEvery, kMin, N>(p);
+#define PANEL_CASE(N) \
+  case N: return product_panel<kEvery, kMin, N>(p);
   const auto of_panel = [&]<int kEvery, bool kMin>() {
     switch (p.x.rows) { GROUP_SIZES(PANEL_CASE) }
   };
   const LayoutInfo info = layout_info(p.layout);
   if (info.scale_every == 32)
-    return info.minimum ? of_panel.template operator()<32, true>() : of_panel.template operator()<32, false>();
+    return info.minimum ? of_panel.template operator()<32, true>()
+                        : of_panel.template operator()<32, false>();
   return info.minimum ? of_panel.template operator()<16, true>() : of_panel.template operator()<16, false>();
 }
 

@@ -3,8 +3,9 @@
 namespace quintet::cpu::QUINTET_TARGET {
 namespace {
 
-/// 1 / sqrt(mean(x^2) + eps). The tree: 64 partial sums (element i to sum i mod 64), ascending; then pairs of vectors;
-/// then lanes l with l + 8, + 4, + 2, + 1. Elements beyond the last multiple of 16 are added last, one by one.
+/// 1 / sqrt(mean(x^2) + eps). The tree: 64 partial sums (element i to sum i mod 64), ascending; then pairs of
+/// vectors; then lanes l with l + 8, + 4, + 2, + 1. Elements beyond the last multiple of 16 are added last,
+/// one by one.
 float inverse_rms(const float* x, int64_t cols, float eps) {
   F sum[4] = {set(0), set(0), set(0), set(0)};
   int64_t i = 0;
@@ -19,7 +20,8 @@ float inverse_rms(const float* x, int64_t cols, float eps) {
   }
   float total = sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
   for (; i < cols; ++i) total += x[i] * x[i];
-  return static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(total) / static_cast<double>(cols) + static_cast<double>(eps)));
+  return static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(total) / static_cast<double>(cols) +
+                                                 static_cast<double>(eps)));
 }
 
 void norm_row(const float* x, int64_t cols, const float* weight, float eps, float* out) {
@@ -35,7 +37,8 @@ HWY_INLINE void store_narrow(I a, int16_t* p) {
   EACH hn::StoreU(hn::DemoteTo(D16(), a.v[i]), D16(), p + i * kLanes);
 }
 
-/// One block of 32 values to 16-bit codes of a scale of their own; a value that is not finite makes the block NaN.
+/// One block of 32 values to 16-bit codes of a scale of their own; a value that is not finite makes the block
+/// NaN.
 HWY_INLINE void quantize_block(const PackRow& a, const float* y, int64_t block) {
   constexpr int32_t kInfinityBits = 0x7F800000;
   const F y0 = load(y), y1 = load(y + 16);
@@ -84,7 +87,8 @@ void pack_row(const PackRow& a) {
     for (int64_t i = 0; i < a.k; ++i) a.values[i * a.rows + a.index] = y[i];
 }
 
-template <GateKind kKind> HWY_INLINE F activate(F g) {
+template <GateKind kKind>
+HWY_INLINE F activate(F g) {
   // silu(g) = g / (1 + e^-g); gelu_tanh(g) = g / (1 + e^-2z), z = sqrt(2 / pi) (g + 0.044715 g^3).
   F z = g;
   if constexpr (kKind == GateKind::gelu_tanh)
@@ -92,7 +96,8 @@ template <GateKind kKind> HWY_INLINE F activate(F g) {
   return div(g, add(set(1.0f), exp(sub(set(0), z))));
 }
 
-template <GateKind kKind> void gate_as(const float* g, const float* up, int64_t count, float* out) {
+template <GateKind kKind>
+void gate_as(const float* g, const float* up, int64_t count, float* out) {
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) store(mul(activate<kKind>(load(g + i)), load(up + i)), out + i);
   if (i < count) {
@@ -104,8 +109,10 @@ template <GateKind kKind> void gate_as(const float* g, const float* up, int64_t 
 }
 
 void gate(GateKind kind, const float* g, const float* up, int64_t count, float* out) {
-  if (kind == GateKind::silu) gate_as<GateKind::silu>(g, up, count, out);
-  else gate_as<GateKind::gelu_tanh>(g, up, count, out);
+  if (kind == GateKind::silu)
+    gate_as<GateKind::silu>(g, up, count, out);
+  else
+    gate_as<GateKind::gelu_tanh>(g, up, count, out);
 }
 
 void add_row(const float* x, int64_t count, float* out) {

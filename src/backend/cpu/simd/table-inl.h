@@ -1,11 +1,16 @@
-// The kernels of one target as a table. A kernels_<target>.cpp defines QUINTET_TARGET and includes this file alone.
+// The kernels of one target as a table. A kernels_<target>.cpp defines QUINTET_TARGET and includes this file
+// alone.
 #define HWY_COMPILE_ONLY_STATIC 1
 #include "backend/cpu/kernels.h"
+
+// The vectors first, then what is written on them.
+// clang-format off
 #include "backend/cpu/simd/vector-inl.h"
 #include "backend/cpu/simd/formats-inl.h"
 #include "backend/cpu/simd/product-inl.h"
 #include "backend/cpu/simd/rows-inl.h"
 #include "backend/cpu/simd/attend-inl.h"
+// clang-format on
 
 #define QUINTET_STRING_(x) #x
 #define QUINTET_STRING(x) QUINTET_STRING_(x)

@@ -1,8 +1,9 @@
-// Logical vectors of 16 floats, 16 int32 and 32 int16, over however many registers the target needs: the one layer that
-// kernels are written on. Included once a target, inside no namespace, with QUINTET_TARGET naming the target's own.
+// Logical vectors of 16 floats, 16 int32 and 32 int16, over however many registers the target needs: the one
+// layer that kernels are written on. Included once a target, inside no namespace, with QUINTET_TARGET naming
+// the target's own.
 //
-// Highway does the work. The one hand-written instruction is dpwssd: Highway 1.0.3 has none, and maddwd + add take two
-// of the slots that bound every product (measured on Zen 4: 3.6 against 1.8 G vectors/s and core).
+// Highway does the work. The one hand-written instruction is dpwssd: Highway 1.0.3 has none, and maddwd + add
+// take two of the slots that bound every product (measured on Zen 4: 3.6 against 1.8 G vectors/s and core).
 #include <cstring>
 
 #include "hwy/highway.h"
@@ -29,35 +30,102 @@ constexpr int kParts = 16 / kLanes;
 
 #define EACH _Pragma("GCC unroll 4") for (int i = 0; i < kParts; ++i)
 
-struct F { hn::Vec<DF> v[kParts]; };  ///< 16 float
-struct I { hn::Vec<DI> v[kParts]; };  ///< 16 int32
-struct S { hn::Vec<DS> v[kParts]; };  ///< 32 int16
+struct F {
+  hn::Vec<DF> v[kParts];
+};  ///< 16 float
+struct I {
+  hn::Vec<DI> v[kParts];
+};  ///< 16 int32
+struct S {
+  hn::Vec<DS> v[kParts];
+};  ///< 32 int16
 
-HWY_INLINE F load(const float* p) { F r; EACH r.v[i] = hn::LoadU(DF(), p + i * kLanes); return r; }
+HWY_INLINE F load(const float* p) {
+  F r;
+  EACH r.v[i] = hn::LoadU(DF(), p + i * kLanes);
+  return r;
+}
 HWY_INLINE void store(F a, float* p) { EACH hn::StoreU(a.v[i], DF(), p + i * kLanes); }
-HWY_INLINE F set(float x) { F r; EACH r.v[i] = hn::Set(DF(), x); return r; }
-HWY_INLINE F add(F a, F b) { EACH a.v[i] = hn::Add(a.v[i], b.v[i]); return a; }
-HWY_INLINE F sub(F a, F b) { EACH a.v[i] = hn::Sub(a.v[i], b.v[i]); return a; }
-HWY_INLINE F mul(F a, F b) { EACH a.v[i] = hn::Mul(a.v[i], b.v[i]); return a; }
-HWY_INLINE F div(F a, F b) { EACH a.v[i] = hn::Div(a.v[i], b.v[i]); return a; }
-HWY_INLINE F max(F a, F b) { EACH a.v[i] = hn::Max(a.v[i], b.v[i]); return a; }
-HWY_INLINE F min(F a, F b) { EACH a.v[i] = hn::Min(a.v[i], b.v[i]); return a; }
-HWY_INLINE F abs(F a) { EACH a.v[i] = hn::Abs(a.v[i]); return a; }
+HWY_INLINE F set(float x) {
+  F r;
+  EACH r.v[i] = hn::Set(DF(), x);
+  return r;
+}
+HWY_INLINE F add(F a, F b) {
+  EACH a.v[i] = hn::Add(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE F sub(F a, F b) {
+  EACH a.v[i] = hn::Sub(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE F mul(F a, F b) {
+  EACH a.v[i] = hn::Mul(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE F div(F a, F b) {
+  EACH a.v[i] = hn::Div(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE F max(F a, F b) {
+  EACH a.v[i] = hn::Max(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE F min(F a, F b) {
+  EACH a.v[i] = hn::Min(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE F abs(F a) {
+  EACH a.v[i] = hn::Abs(a.v[i]);
+  return a;
+}
 /// a * b + c, in one rounding where the target has the instruction.
-HWY_INLINE F fma(F a, F b, F c) { EACH c.v[i] = hn::MulAdd(a.v[i], b.v[i], c.v[i]); return c; }
+HWY_INLINE F fma(F a, F b, F c) {
+  EACH c.v[i] = hn::MulAdd(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
 /// c - a * b
-HWY_INLINE F fnma(F a, F b, F c) { EACH c.v[i] = hn::NegMulAdd(a.v[i], b.v[i], c.v[i]); return c; }
+HWY_INLINE F fnma(F a, F b, F c) {
+  EACH c.v[i] = hn::NegMulAdd(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
 
-HWY_INLINE I load_i32(const int32_t* p) { I r; EACH r.v[i] = hn::LoadU(DI(), p + i * kLanes); return r; }
+HWY_INLINE I load_i32(const int32_t* p) {
+  I r;
+  EACH r.v[i] = hn::LoadU(DI(), p + i * kLanes);
+  return r;
+}
 HWY_INLINE void store_i32(I a, int32_t* p) { EACH hn::StoreU(a.v[i], DI(), p + i * kLanes); }
-HWY_INLINE I set_i32(int32_t x) { I r; EACH r.v[i] = hn::Set(DI(), x); return r; }
-HWY_INLINE I add_i32(I a, I b) { EACH a.v[i] = hn::Add(a.v[i], b.v[i]); return a; }
-HWY_INLINE I max_i32(I a, I b) { EACH a.v[i] = hn::Max(a.v[i], b.v[i]); return a; }
+HWY_INLINE I set_i32(int32_t x) {
+  I r;
+  EACH r.v[i] = hn::Set(DI(), x);
+  return r;
+}
+HWY_INLINE I add_i32(I a, I b) {
+  EACH a.v[i] = hn::Add(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE I max_i32(I a, I b) {
+  EACH a.v[i] = hn::Max(a.v[i], b.v[i]);
+  return a;
+}
 /// The bits of |a|: as integers they are ordered as the magnitudes are, Inf and NaN last.
-HWY_INLINE I magnitude_bits(F a) { I r; EACH r.v[i] = hn::BitCast(DI(), hn::Abs(a.v[i])); return r; }
-HWY_INLINE F to_float(I a) { F r; EACH r.v[i] = hn::ConvertTo(DF(), a.v[i]); return r; }
+HWY_INLINE I magnitude_bits(F a) {
+  I r;
+  EACH r.v[i] = hn::BitCast(DI(), hn::Abs(a.v[i]));
+  return r;
+}
+HWY_INLINE F to_float(I a) {
+  F r;
+  EACH r.v[i] = hn::ConvertTo(DF(), a.v[i]);
+  return r;
+}
 /// To the nearest integer, ties to even.
-HWY_INLINE I to_nearest(F a) { I r; EACH r.v[i] = hn::NearestInt(a.v[i]); return r; }
+HWY_INLINE I to_nearest(F a) {
+  I r;
+  EACH r.v[i] = hn::NearestInt(a.v[i]);
+  return r;
+}
 
 HWY_INLINE S load_i16(const void* p) {
   S r;
@@ -65,16 +133,31 @@ HWY_INLINE S load_i16(const void* p) {
   return r;
 }
 HWY_INLINE void store_i16(S a, int16_t* p) { EACH hn::StoreU(a.v[i], DS(), p + i * 2 * kLanes); }
-HWY_INLINE S set_i16(int16_t x) { S r; EACH r.v[i] = hn::Set(DS(), x); return r; }
-HWY_INLINE S sub_i16(S a, S b) { EACH a.v[i] = hn::Sub(a.v[i], b.v[i]); return a; }
-HWY_INLINE S and_i16(S a, S b) { EACH a.v[i] = hn::And(a.v[i], b.v[i]); return a; }
-HWY_INLINE S or_i16(S a, S b) { EACH a.v[i] = hn::Or(a.v[i], b.v[i]); return a; }
+HWY_INLINE S set_i16(int16_t x) {
+  S r;
+  EACH r.v[i] = hn::Set(DS(), x);
+  return r;
+}
+HWY_INLINE S sub_i16(S a, S b) {
+  EACH a.v[i] = hn::Sub(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE S and_i16(S a, S b) {
+  EACH a.v[i] = hn::And(a.v[i], b.v[i]);
+  return a;
+}
+HWY_INLINE S or_i16(S a, S b) {
+  EACH a.v[i] = hn::Or(a.v[i], b.v[i]);
+  return a;
+}
 /// Logical shifts of 16-bit lanes.
-template <int kBits> HWY_INLINE S shift_right(S a) {
+template <int kBits>
+HWY_INLINE S shift_right(S a) {
   if constexpr (kBits > 0) EACH a.v[i] = hn::BitCast(DS(), hn::ShiftRight<kBits>(hn::BitCast(DU(), a.v[i])));
   return a;
 }
-template <int kBits> HWY_INLINE S shift_left(S a) {
+template <int kBits>
+HWY_INLINE S shift_left(S a) {
   if constexpr (kBits > 0) EACH a.v[i] = hn::ShiftLeft<kBits>(a.v[i]);
   return a;
 }
@@ -84,7 +167,8 @@ HWY_INLINE S load_i8(const uint8_t* p) {
   return r;
 }
 
-/// acc[lane] += w[2 lane] * x[2 lane] + w[2 lane + 1] * x[2 lane + 1], x holding a pair of int16 in each int32.
+/// acc[lane] += w[2 lane] * x[2 lane] + w[2 lane + 1] * x[2 lane + 1], x holding a pair of int16 in each
+/// int32.
 HWY_INLINE I dot_pairs(I acc, S w, I x) {
 #if defined(__AVX512VNNI__)
   acc.v[0].raw = _mm512_dpwssd_epi32(acc.v[0].raw, w.v[0].raw, x.v[0].raw);
@@ -94,7 +178,8 @@ HWY_INLINE I dot_pairs(I acc, S w, I x) {
 #else
   EACH {
     const auto w32 = hn::BitCast(DI(), w.v[i]);
-    const auto low = hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(w32)), hn::ShiftRight<16>(hn::ShiftLeft<16>(x.v[i])));
+    const auto low =
+        hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(w32)), hn::ShiftRight<16>(hn::ShiftLeft<16>(x.v[i])));
     const auto high = hn::Mul(hn::ShiftRight<16>(w32), hn::ShiftRight<16>(x.v[i]));
     acc.v[i] = hn::Add(acc.v[i], hn::Add(low, high));
   }
@@ -112,7 +197,8 @@ HWY_INLINE void store_f16(F a, uint16_t* p) {
 }
 HWY_INLINE F load_bf16(const uint16_t* p) {
   F r;
-  EACH r.v[i] = hn::PromoteTo(DF(), hn::LoadU(DBF(), reinterpret_cast<const hwy::bfloat16_t*>(p) + i * kLanes));
+  EACH r.v[i] =
+      hn::PromoteTo(DF(), hn::LoadU(DBF(), reinterpret_cast<const hwy::bfloat16_t*>(p) + i * kLanes));
   return r;
 }
 /// 16 unsigned, or signed, bytes.
@@ -125,7 +211,8 @@ HWY_INLINE F load_u8_as_float(const uint8_t* p) {
 HWY_INLINE F load_i8_as_float(const uint8_t* p) {
   using D8 = hn::Rebind<int8_t, DF>;
   F r;
-  EACH r.v[i] = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(D8(), reinterpret_cast<const int8_t*>(p) + i * kLanes)));
+  EACH r.v[i] = hn::ConvertTo(
+      DF(), hn::PromoteTo(DI(), hn::LoadU(D8(), reinterpret_cast<const int8_t*>(p) + i * kLanes)));
   return r;
 }
 
@@ -146,7 +233,8 @@ HWY_INLINE F select_range(int32_t base, int32_t first, int32_t last, F yes, F no
 }
 
 /// The 16 lanes (of registers with the tag D) folded to 4 by `op`: lane l with l + 8, then with l + 4.
-template <class D, class V, class Op> HWY_INLINE auto fold_to_four(V a, Op op) {
+template <class D, class V, class Op>
+HWY_INLINE auto fold_to_four(V a, Op op) {
   if constexpr (kParts == 1) {
     const hn::Half<D> half;
     const hn::Half<hn::Half<D>> quarter;
@@ -161,15 +249,24 @@ template <class D, class V, class Op> HWY_INLINE auto fold_to_four(V a, Op op) {
   }
 }
 /// A tree over the 16 lanes that is the same for every target: lane l meets l + 8, then + 4, + 2, + 1.
-template <class D, class V, class Op> HWY_INLINE auto reduce_lanes(V a, Op op) {
+template <class D, class V, class Op>
+HWY_INLINE auto reduce_lanes(V a, Op op) {
   auto four = fold_to_four<D>(a, op);
   four = op(four, hn::Shuffle1032(four));
   return hn::GetLane(op(four, hn::Shuffle2301(four)));
 }
-HWY_INLINE float sum_lanes(F a) { return reduce_lanes<DF>(a, [](auto x, auto y) { return hn::Add(x, y); }); }
-HWY_INLINE float max_lanes(F a) { return reduce_lanes<DF>(a, [](auto x, auto y) { return hn::Max(x, y); }); }
-HWY_INLINE int32_t sum_lanes_i32(I a) { return reduce_lanes<DI>(a, [](auto x, auto y) { return hn::Add(x, y); }); }
-HWY_INLINE int32_t max_lanes_i32(I a) { return reduce_lanes<DI>(a, [](auto x, auto y) { return hn::Max(x, y); }); }
+HWY_INLINE float sum_lanes(F a) {
+  return reduce_lanes<DF>(a, [](auto x, auto y) { return hn::Add(x, y); });
+}
+HWY_INLINE float max_lanes(F a) {
+  return reduce_lanes<DF>(a, [](auto x, auto y) { return hn::Max(x, y); });
+}
+HWY_INLINE int32_t sum_lanes_i32(I a) {
+  return reduce_lanes<DI>(a, [](auto x, auto y) { return hn::Add(x, y); });
+}
+HWY_INLINE int32_t max_lanes_i32(I a) {
+  return reduce_lanes<DI>(a, [](auto x, auto y) { return hn::Max(x, y); });
+}
 
 /// e^x to about 1 ulp for x in [-87, 88], clamped outside; NaN for NaN.
 HWY_INLINE F exp(F x) {
