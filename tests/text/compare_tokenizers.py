@@ -410,9 +410,9 @@ def compare(job):
     if name in AS_JSON:
         again = strings[:: len(strings) // 2000]
         ref = reference(name, v, complete=True)
-        with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            ref.save(file.name)
-            got += encode_lines([binary, "tokenize", path, "--tokenizer", file.name], again)
+        with tempfile.TemporaryDirectory() as folder:
+            ref.save(f"{folder}/tokenizer.json")
+            got += encode_lines([binary, "tokenize", path, "--tokenizer", f"{folder}/tokenizer.json"], again)
         strings += again
         expected += encode_expected(ref, again)
         got += [[]] * (len(strings) - len(got))
