@@ -1,7 +1,6 @@
 // Checks messages, renders them, encodes the result.
 #include "cli/conversation.h"
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "cli/flags.h"
@@ -60,14 +59,13 @@ Result<Json> parse_messages(std::string_view text, std::string_view origin, Json
 Result<std::string> render_conversation(const Model& model, const Json& messages,
                                         const RenderOptions& options) {
   TRY(check_template(model));
-  using namespace std::chrono;
   TemplateInput input;
   input.messages_json = messages.dump();
   input.tools_json = options.tools_json;
   input.add_generation_prompt = options.add_generation_prompt;
   input.bos_token = token_text_of(*model.tokenizer, model.tokenizer->spec().bos);
   input.eos_token = token_text_of(*model.tokenizer, model.tokenizer->spec().eos);
-  input.now_unix_s = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
+  input.now_unix_s = wall_clock_s();
   return model.chat_template->render(input);
 }
 

@@ -14,7 +14,9 @@ namespace {
 
 // A signal handler can reach nothing but static state.
 struct State {
-  std::atomic<int> signal{0}, count{0}, kill_after{2};
+  // count only grows: what was seen or forgotten is remembered beside it, so that no signal is ever lost
+  // between two lines.
+  std::atomic<int> signal{0}, count{0}, seen{0}, forgotten{0}, kill_after{2};
   int pipe[2] = {-1, -1};
   struct sigaction old_int {
   }, old_term{};
@@ -29,7 +31,7 @@ State& state() {
 void on_signal(int number) {
   State& s = state();
   s.signal = number;
-  if (s.count.fetch_add(1) + 1 >= s.kill_after) {
+  if (s.count.fetch_add(1) + 1 - s.forgotten >= s.kill_after) {
     ::signal(number, SIG_DFL);
     ::raise(number);  // delivered when this handler returns
   }
@@ -43,8 +45,7 @@ Interrupts::Interrupts(int kill_after) {
   State& s = state();
   QUINTET_CHECK(s.pipe[0] < 0, "two Interrupts at once");
   QUINTET_CHECK(::pipe2(s.pipe, O_CLOEXEC | O_NONBLOCK) == 0);
-  s.signal = 0;
-  s.count = 0;
+  s.forgotten = s.seen = s.count.load();
   s.kill_after = kill_after;
   struct sigaction action {};
   action.sa_handler = on_signal;
@@ -64,21 +65,21 @@ Interrupts::~Interrupts() {
   s.pipe[0] = s.pipe[1] = -1;
 }
 
-int Interrupts::signal() const { return state().signal; }
-int Interrupts::count() const { return state().count; }
+int Interrupts::signal() const { return state().count != state().seen ? state().signal.load() : 0; }
+int Interrupts::count() const { return state().count - state().forgotten; }
 int Interrupts::wake_fd() const { return state().pipe[0]; }
 
 void Interrupts::acknowledge() {
-  State& s = state();
-  s.signal = 0;
-  char bytes[64];
-  while (::read(s.pipe[0], bytes, sizeof(bytes)) > 0) {
-  }
+  drain();
+  state().seen = state().count.load();
 }
 
-void Interrupts::clear() {
-  acknowledge();
-  state().count = 0;
+void Interrupts::clear() { state().forgotten = state().seen.load(); }
+
+void Interrupts::drain() const {
+  char bytes[64];
+  while (::read(state().pipe[0], bytes, sizeof(bytes)) > 0) {
+  }
 }
 
 void ignore_broken_pipes() { ::signal(SIGPIPE, SIG_IGN); }

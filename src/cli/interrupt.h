@@ -13,15 +13,19 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  /// The last signal since clear() or acknowledge(), 0 where none came.
+  /// The last signal, 0 where none came that was not acknowledged.
   int signal() const;
   /// How many came since clear().
   int count() const;
-  /// The signal was seen; it still counts.
+  /// Those that came so far were seen; they still count. Look at count() after it, not before: one more may
+  /// come between.
   void acknowledge();
+  /// Those that were acknowledged no longer count.
   void clear();
-  /// Becomes readable when a signal comes, until clear() or acknowledge(): for poll(2).
+  /// Becomes readable when a signal comes, until drain(): for poll(2). It may be so without a signal():
+  /// drain() then.
   int wake_fd() const;
+  void drain() const;
 };
 
 /// Writing to a closed pipe gives EPIPE instead of ending the process. Call once at start.

@@ -84,9 +84,12 @@ LineReader::Outcome LineReader::read(std::string& line) {
       begin_ = 0;
     }
     if (interrupts_) {
+      if (interrupts_->signal() != 0) return Outcome::interrupted;
       pollfd wait[2] = {{STDIN_FILENO, POLLIN, 0}, {interrupts_->wake_fd(), POLLIN, 0}};
       ::poll(wait, 2, -1);
       if (interrupts_->signal() != 0) return Outcome::interrupted;
+      if (wait[1].revents != 0)
+        interrupts_->drain();  // of a signal that was acknowledged before its byte came
       if (wait[0].revents == 0) continue;
     }
     const size_t old = held_.size();

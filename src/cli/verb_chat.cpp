@@ -97,10 +97,10 @@ class ChatVerb : public Verb {
           status = answer(text.starts_with("//") ? text.substr(1) : text, interrupts);
       }
       if (const int signal = interrupts.signal(); signal != 0) {
+        interrupts.acknowledge();
         if (signal != SIGINT || interrupts.count() >= 2 || !terminal) return VerbOutcome::ended_by(signal);
         say(outcome == LineReader::Outcome::line ? "(stopped; Ctrl-C again leaves)"
                                                  : "\n(Ctrl-C again leaves)");
-        interrupts.acknowledge();
       }
       if (status) continue;
       // A script must not go on with half a conversation; a person can mend it.
