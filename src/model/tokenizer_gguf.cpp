@@ -16,8 +16,8 @@ namespace {
 using Kind = TokenizerSpec::Kind;
 using TokenType = TokenizerSpec::TokenType;
 
-/// Above every real score: what the user defined is merged first, as SentencePiece takes such pieces before all others
-/// (converters write scores of 0 or -1000 for them).
+/// Above every real score: what the user defined is merged first, as SentencePiece takes such pieces before
+/// all others (converters write scores of 0 or -1000 for them).
 constexpr double kUserDefinedScore = 1e30;
 
 class Reader {
@@ -42,9 +42,12 @@ class Reader {
     } else if (model == "t5") {
       TRY(unigram());
     } else {
-      return bad_input(fmt::format(
-          "{}: tokenizer.ggml.model is {}{}; supported are 'gpt2', 'llama', 'gemma4' and 't5'", file_.path(),
-          printable(model), model == "bert" ? " (WordPiece)" : model == "rwkv" ? " (RWKV)" : ""));
+      return bad_input(
+          fmt::format("{}: tokenizer.ggml.model is {}{}; supported are 'gpt2', 'llama', 'gemma4' and 't5'",
+                      file_.path(), printable(model),
+                      model == "bert"   ? " (WordPiece)"
+                      : model == "rwkv" ? " (RWKV)"
+                                        : ""));
     }
     TRY_ASSIGN(spec_.add_bos, file_.get_bool_or("tokenizer.ggml.add_bos_token", spec_.add_bos));
     TRY_ASSIGN(spec_.add_eos, file_.get_bool_or("tokenizer.ggml.add_eos_token", spec_.add_eos));
@@ -63,11 +66,12 @@ class Reader {
     }
     spec_.types.reserve(types.size());
     for (size_t id = 0; id < types.size(); ++id) {
-      static constexpr TokenType kTypes[] = {TokenType::normal,       TokenType::normal, TokenType::unknown, TokenType::control,
-                                             TokenType::user_defined, TokenType::unused, TokenType::byte};
+      static constexpr TokenType kTypes[] = {TokenType::normal,  TokenType::normal,       TokenType::unknown,
+                                             TokenType::control, TokenType::user_defined, TokenType::unused,
+                                             TokenType::byte};
       if (types[id] < 0 || types[id] > 6) {
-        return bad_input(fmt::format("{}: tokenizer.ggml.token_type of token {} is {}; allowed are 0 to 6", file_.path(),
-                                     id, types[id]));
+        return bad_input(fmt::format("{}: tokenizer.ggml.token_type of token {} is {}; allowed are 0 to 6",
+                                     file_.path(), id, types[id]));
       }
       TokenType type = kTypes[types[id]];
       // Converters fill gaps in the ids with such names; they stand for nothing that could be written.
@@ -86,7 +90,8 @@ class Reader {
     TRY_ASSIGN(const uint64_t value, file_.get_u64(key));
     if (value == UINT32_MAX) return {};  // converters write -1 for "none"
     if (value >= spec_.tokens.size()) {
-      return bad_input(fmt::format("{}: {} is {}; allowed are 0 to {}", file_.path(), key, value, spec_.tokens.size() - 1));
+      return bad_input(fmt::format("{}: {} is {}; allowed are 0 to {}", file_.path(), key, value,
+                                   spec_.tokens.size() - 1));
     }
     id = static_cast<TokenId>(value);
     return {};
@@ -113,8 +118,8 @@ class Reader {
   Status read_scores() {
     TRY_ASSIGN(const auto scores, file_.get_f32s("tokenizer.ggml.scores"));
     if (scores.size() != spec_.tokens.size()) {
-      return bad_input(fmt::format("{}: tokenizer.ggml.scores has {} entries for {} tokens", file_.path(), scores.size(),
-                                   spec_.tokens.size()));
+      return bad_input(fmt::format("{}: tokenizer.ggml.scores has {} entries for {} tokens", file_.path(),
+                                   scores.size(), spec_.tokens.size()));
     }
     spec_.scores.assign(scores.begin(), scores.end());
     return {};
@@ -122,14 +127,15 @@ class Reader {
 
   Status byte_level() {
     spec_.kind = Kind::byte_bpe;
-    // No emit_unknown: the models' own tokenizer.json files leave out a byte that is no token; what GGUF files name as
-    // the unknown token often is the end of text, which text must not become.
+    // No emit_unknown: the models' own tokenizer.json files leave out a byte that is no token; what GGUF
+    // files name as the unknown token often is the end of text, which text must not become.
     spec_.pre_tokenizer = pre_;
     if (pre_.empty() || pre_ == "default") {
       // Files older than the key, which differ only in the normalizer of GPT-NeoX.
       spec_.pre_tokenizer = architecture_ == "gptneox" ? "gpt-neox" : "gpt2";
     }
-    spec_.add_bos = (pre_ == "llama-bpe" || pre_ == "llama3" || pre_ == "llama-v3" || pre_ == "tekken") && spec_.bos.has_value();
+    spec_.add_bos = (pre_ == "llama-bpe" || pre_ == "llama3" || pre_ == "llama-v3" || pre_ == "tekken") &&
+                    spec_.bos.has_value();
     return read_merges();
   }
 
@@ -143,7 +149,8 @@ class Reader {
   }
 
   void byte_tokens() {
-    spec_.byte_fallback = std::find(spec_.types.begin(), spec_.types.end(), TokenType::byte) != spec_.types.end();
+    spec_.byte_fallback =
+        std::find(spec_.types.begin(), spec_.types.end(), TokenType::byte) != spec_.types.end();
     spec_.emit_unknown = spec_.unk.has_value();
     spec_.fuse_unknown = true;
   }

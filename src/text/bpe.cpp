@@ -57,7 +57,9 @@ void merge_long(const Merges& merges, std::string_view word, std::vector<Symbol>
     uint32_t bytes;  // of both together: an entry is stale where the pair at `left` has another length
     TokenId id;
   };
-  const auto later = [](const Entry& a, const Entry& b) { return a.key != b.key ? a.key > b.key : a.left > b.left; };
+  const auto later = [](const Entry& a, const Entry& b) {
+    return a.key != b.key ? a.key > b.key : a.left > b.left;
+  };
   const auto count = static_cast<uint32_t>(symbols.size());
   std::vector<uint32_t> previous(count), next(count);
   for (uint32_t i = 0; i < count; ++i) {
@@ -103,7 +105,9 @@ void merge_long(const Merges& merges, std::string_view word, std::vector<Symbol>
 
 }  // namespace
 
-void RankedMerges::reserve(size_t merges) { slots_.assign(std::bit_ceil(std::max<size_t>(16, merges + merges / 4)), {}); }
+void RankedMerges::reserve(size_t merges) {
+  slots_.assign(std::bit_ceil(std::max<size_t>(16, merges + merges / 4)), {});
+}
 
 bool RankedMerges::insert(TokenId left, TokenId right, uint32_t rank, TokenId merged) {
   const uint64_t pair = pair_of(left, right);
@@ -125,8 +129,8 @@ MergeCandidate RankedMerges::find(std::string_view, const Symbol& left, const Sy
   return {};
 }
 
-ScoredMerges::ScoredMerges(const StringTable& table, const std::vector<double>& scores, const std::vector<bool>& mergeable,
-                           size_t longest_bytes)
+ScoredMerges::ScoredMerges(const StringTable& table, const std::vector<double>& scores,
+                           const std::vector<bool>& mergeable, size_t longest_bytes)
     : table_(table), order_(scores.size()), mergeable_(mergeable), longest_bytes_(longest_bytes) {
   QUINTET_CHECK(scores.size() <= kMaxTokens, "{} scores", scores.size());
   std::vector<uint32_t> by_score(scores.size());

@@ -43,14 +43,14 @@ class RankedMerges {
   std::vector<Slot> slots_;
 };
 
-/// Merges implied by the vocabulary: two neighbours become the token that they spell, the best score first. Ties are
-/// broken as in the merge lists that Transformers makes of such vocabularies: the longer left part, then the longer
-/// right part, then the lower id.
+/// Merges implied by the vocabulary: two neighbours become the token that they spell, the best score first.
+/// Ties are broken as in the merge lists that Transformers makes of such vocabularies: the longer left part,
+/// then the longer right part, then the lower id.
 class ScoredMerges {
  public:
   /// `mergeable[id]`: tokens that merges may make. The table holds the tokens' texts.
-  ScoredMerges(const StringTable& table, const std::vector<double>& scores, const std::vector<bool>& mergeable,
-               size_t longest_bytes);
+  ScoredMerges(const StringTable& table, const std::vector<double>& scores,
+               const std::vector<bool>& mergeable, size_t longest_bytes);
   MergeCandidate find(std::string_view word, const Symbol& left, const Symbol& right) const;
 
   /// More tokens than this do not fit the keys.

@@ -8,7 +8,8 @@
 
 namespace quintet {
 
-/// The code point that stands for a byte: itself where it is printable Latin-1, else 256 + its place among the others.
+/// The code point that stands for a byte: itself where it is printable Latin-1, else 256 + its place among
+/// the others.
 uint32_t byte_stand_in(uint8_t byte);
 
 /// The byte for which a code point stands.
@@ -17,8 +18,8 @@ std::optional<uint8_t> stand_in_byte(uint32_t code_point);
 /// Bytes -> UTF-8 of stand-ins.
 std::string to_stand_ins(std::string_view bytes);
 
-/// Appends the bytes for which a UTF-8 text of stand-ins stands; false where a character stands for no byte (or the text
-/// is no UTF-8), `out` is then of no use.
+/// Appends the bytes for which a UTF-8 text of stand-ins stands; false where a character stands for no byte
+/// (or the text is no UTF-8), `out` is then of no use.
 bool append_from_stand_ins(std::string_view text, std::string& out);
 
 /// UTF-8 of stand-ins -> bytes; nothing where a character stands for no byte (or the text is no UTF-8).

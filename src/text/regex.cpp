@@ -17,7 +17,8 @@ constexpr size_t kWindowBytes = 4 << 10;
 /// Of backtracking in a window: at some ten nanoseconds a step, a second for a megabyte of the worst text.
 constexpr uint32_t kWindowMatchLimit = 300'000;
 
-/// Where a window that begins at `from` ends: between a letter and a space if there is such a place in its second half.
+/// Where a window that begins at `from` ends: between a letter and a space if there is such a place in its
+/// second half.
 size_t window_end(std::string_view text, size_t from) {
   if (text.size() - from <= kWindowBytes) return text.size();
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
@@ -96,12 +97,13 @@ bool Regex::Matcher::next(Match& match) {
   State& s = *state_;
   while (s.at < s.text.size()) {
     // A window that is not the last ends where the text goes on: $ does not match there.
-    const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | (s.window_end < s.text.size() ? PCRE2_NOTEOL : 0);
+    const uint32_t options =
+        PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | (s.window_end < s.text.size() ? PCRE2_NOTEOL : 0);
     const auto subject = reinterpret_cast<PCRE2_SPTR>(s.text.data());
-    const int found = s.regex.jit
-                          ? pcre2_jit_match(s.regex.code, subject, s.window_end, s.at, options & ~PCRE2_NO_UTF_CHECK,
-                                            s.data, s.regex.limits)
-                          : pcre2_match(s.regex.code, subject, s.window_end, s.at, options, s.data, s.regex.limits);
+    const int found =
+        s.regex.jit ? pcre2_jit_match(s.regex.code, subject, s.window_end, s.at,
+                                      options & ~PCRE2_NO_UTF_CHECK, s.data, s.regex.limits)
+                    : pcre2_match(s.regex.code, subject, s.window_end, s.at, options, s.data, s.regex.limits);
     if (found > 0) {
       const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(s.data);
       match = {bounds[0], bounds[1]};
@@ -109,7 +111,8 @@ bool Regex::Matcher::next(Match& match) {
     } else {
       s.at = s.window_end;  // no match, or one that passed the limits
     }
-    if (s.at >= s.window_end && s.window_end < s.text.size()) s.window_end = quintet::window_end(s.text, s.at);
+    if (s.at >= s.window_end && s.window_end < s.text.size())
+      s.window_end = quintet::window_end(s.text, s.at);
     if (found > 0) return true;
   }
   return false;

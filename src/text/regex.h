@@ -16,8 +16,9 @@ class Regex {
   /// How much of the text a search may look at.
   enum class Reach {
     whole,   ///< all of it: for patterns known to search in linear time
-    window,  ///< some 4 KiB at a time, cut between a letter and a space where there is one: for patterns of strangers,
-             ///< which may be quadratic or worse. What such a pattern cannot finish in a window counts as no match.
+    window,  ///< some 4 KiB at a time, cut between a letter and a space where there is one: for patterns of
+             ///< strangers, which may be quadratic or worse. What such a pattern cannot finish in a window
+             ///< counts as no match.
   };
 
   /// Errors name the construct. Patterns over 64 KiB are refused.
@@ -54,8 +55,8 @@ class Regex {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The pattern in PCRE2's dialect, meaning what it means to Oniguruma with Unicode 16. Constructs that would mean
-/// something else, or that could run without bound (recursion, back-references), are refused by name.
+/// The pattern in PCRE2's dialect, meaning what it means to Oniguruma with Unicode 16. Constructs that would
+/// mean something else, or that could run without bound (recursion, back-references), are refused by name.
 Result<std::string> translate_oniguruma(std::string_view pattern);
 
 }  // namespace quintet

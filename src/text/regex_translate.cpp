@@ -14,13 +14,15 @@ namespace {
 constexpr std::string_view kSpaces =
     R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
-std::string category(std::string_view name) { return fmt::format("\\p{{{}}}{}", name, unicode_additions_class(name)); }
+std::string category(std::string_view name) {
+  return fmt::format("\\p{{{}}}{}", name, unicode_additions_class(name));
+}
 
 bool is_general_category(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me",
-                                                "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi",
-                                                "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl",
-                                                "Zp", "C",  "Cc", "Cf", "Co", "Cs"};
+  static constexpr std::string_view kNames[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc",
+                                                "Me", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps",
+                                                "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So",
+                                                "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Co", "Cs"};
   for (const auto known : kNames) {
     if (name == known) return true;
   }
@@ -84,13 +86,17 @@ class Translator {
     if (c == 'u') return code_point();
     std::string set;
     switch (c) {
-      case 's': case 'S': set = kSpaces; break;
-      case 'd': case 'D': set = category("Nd"); break;
-      case 'w': case 'W':
+      case 's':
+      case 'S': set = kSpaces; break;
+      case 'd':
+      case 'D': set = category("Nd"); break;
+      case 'w':
+      case 'W':
         set = category("L") + category("M") + category("Nd") + category("Nl") + category("Pc") +
               R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
         break;
-      case 'h': case 'H': set = "0-9A-Fa-f"; break;
+      case 'h':
+      case 'H': set = "0-9A-Fa-f"; break;
       default: break;
     }
     if (!set.empty()) {
@@ -178,7 +184,8 @@ class Translator {
   }
 
   Status group() {
-    static constexpr std::string_view kGroups[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)", "(?-i:"};
+    static constexpr std::string_view kGroups[] = {"(?:", "(?=",  "(?!",  "(?<=", "(?<!",
+                                                   "(?>", "(?i:", "(?i)", "(?-i:"};
     if (rest().starts_with("(*")) return refuse("(*");
     if (rest().starts_with("(?")) {
       for (const auto opening : kGroups) {

@@ -18,7 +18,8 @@ size_t previous_character(std::string_view text, size_t at) {
 }
 
 std::vector<std::pair<std::string_view, TokenId>> entries(const std::vector<AddedToken>& tokens,
-                                                          const std::vector<std::string_view>& texts, bool normalized) {
+                                                          const std::vector<std::string_view>& texts,
+                                                          bool normalized) {
   std::vector<std::pair<std::string_view, TokenId>> out;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].normalized == normalized) out.emplace_back(texts[i], static_cast<TokenId>(i));
@@ -32,7 +33,8 @@ AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens, std::v
                                    bool normalized)
     : tokens_(tokens), index_(entries(tokens, texts, normalized)) {}
 
-void AddedTokenFinder::cut(std::string_view text, const EncodeOptions& options, std::vector<Stretch>& out) const {
+void AddedTokenFinder::cut(std::string_view text, const EncodeOptions& options,
+                           std::vector<Stretch>& out) const {
   size_t piece = 0;
   const auto looks_special_alone = [&](size_t at) {
     return std::binary_search(options.not_special_at.begin(), options.not_special_at.end(), at);
@@ -60,7 +62,8 @@ void AddedTokenFinder::cut(std::string_view text, const EncodeOptions& options, 
     at = end;  // also where it is passed over: nothing is searched inside of it
     if (token.special && (!options.parse_special || looks_special_alone(begin))) continue;
     if (token.single_word) {
-      const bool word_before = begin > 0 && is_word_character(decode_utf8(text, previous_character(text, begin)).code_point);
+      const bool word_before =
+          begin > 0 && is_word_character(decode_utf8(text, previous_character(text, begin)).code_point);
       const bool word_after = end < text.size() && is_word_character(decode_utf8(text, end).code_point);
       if (word_before || word_after) continue;
     }

@@ -14,8 +14,10 @@ namespace quintet {
 /// Immutable; safe for many threads.
 class AddedTokenFinder {
  public:
-  /// `tokens` must outlive it and not move; `normalized`: takes those with that flag, searching `texts` of the same order.
-  AddedTokenFinder(const std::vector<AddedToken>& tokens, std::vector<std::string_view> texts, bool normalized);
+  /// `tokens` must outlive it and not move; `normalized`: takes those with that flag, searching `texts` of
+  /// the same order.
+  AddedTokenFinder(const std::vector<AddedToken>& tokens, std::vector<std::string_view> texts,
+                   bool normalized);
 
   /// A stretch of text: an added token, or what lies between (-1).
   struct Stretch {
@@ -23,7 +25,8 @@ class AddedTokenFinder {
     size_t begin = 0, end = 0;
   };
   /// Cuts `text` at added tokens, the leftmost and there the longest. Special ones are passed over unless
-  /// `options` has parse_special, and where they begin at one of its not_special_at. Empty stretches are left out.
+  /// `options` has parse_special, and where they begin at one of its not_special_at. Empty stretches are left
+  /// out.
   void cut(std::string_view text, const EncodeOptions& options, std::vector<Stretch>& out) const;
   bool empty() const { return index_.empty(); }
 

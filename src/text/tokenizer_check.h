@@ -9,7 +9,8 @@
 
 namespace quintet {
 
-/// Checks sizes and ids (not yet that every token is another); fills in `types` where absent and `added` from the types. Errors name the field.
+/// Checks sizes and ids (not yet that every token is another); fills in `types` where absent and `added` from
+/// the types. Errors name the field.
 Status check_spec(TokenizerSpec& spec);
 
 /// What is said of two tokens with the same text.

@@ -1,4 +1,5 @@
-// The table of known pre-tokenizers: the patterns are those of the models' own published tokenizer.json files.
+// The table of known pre-tokenizers: the patterns are those of the models' own published tokenizer.json
+// files.
 #include "text/tokenizer_families.h"
 
 #include <fmt/format.h>
@@ -23,20 +24,27 @@ constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kThreeDigits = R"([0-9][0-9][0-9])";
 constexpr std::string_view kNewline = R"([\r\n])";
-// Letters with case as the file of DeepSeek LLM lists them (without the small Armenian ones). As escapes, since several
-// have twins that look the same (U+1F7D and U+03CE).
+// Letters with case as the file of DeepSeek LLM lists them (without the small Armenian ones). As escapes,
+// since several have twins that look the same (U+1F7D and U+03CE).
 constexpr std::string_view kDeepSeekLetters =
-    "\\s?[A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF\u0370-\u0373"
-    "\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5\u03F7-\u0481\u048A-\u052F"
+    "\\s?[A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF\u0370-"
+    "\u0373"
+    "\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5\u03F7-\u0481\u048A-"
+    "\u052F"
     "\u0531-\u0556\u10A0-\u10C5\u13A0-\u13F5\u13F8-\u13FD\u1C90-\u1CBA\u1CBD-\u1CBF\u1D00-\u1D2B\u1D6B-\u1D77"
-    "\u1D79-\u1D9A\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45\u1F48-\u1F4D\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D"
-    "\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4"
-    "\u1FF6-\u1FFC\u2102\u2107\u210A-\u2113\u2115\u2119-\u211D\u2124\u2126\u2128\u212A-\u212D\u212F-\u2134\u2139"
-    "\u213C-\u213F\u2145-\u2149\u214E\u2183\u2184\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3\uA640-\uA66D"
+    "\u1D79-\u1D9A\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45\u1F48-\u1F4D\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-"
+    "\u1F7D"
+    "\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-"
+    "\u1FF4"
+    "\u1FF6-\u1FFC\u2102\u2107\u210A-\u2113\u2115\u2119-\u211D\u2124\u2126\u2128\u212A-\u212D\u212F-"
+    "\u2134\u2139"
+    "\u213C-\u213F\u2145-\u2149\u214E\u2183\u2184\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3\uA640-"
+    "\uA66D"
     "\uA680-\uA69B\uA722-\uA76F\uA771-\uA787\uA78B-\uA78E\uAB70-\uABBF\uFB00-\uFB06\uFB13-\uFB17\uFF21-\uFF3A"
     "\uFF41-\uFF5A\U00010400-\U0001044F\U000104B0-\U000104D3\U000104D8-\U000104FB\U00010C80-\U00010CB2"
     "\U00010CC0-\U00010CF2\U000118A0-\U000118DF\U0001E900-\U0001E943]+";
-constexpr std::string_view kDeepSeekSigns = "\\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+";
+constexpr std::string_view kDeepSeekSigns =
+    "\\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+";
 constexpr std::string_view kTrailingSpace = R"(\s+$)";
 constexpr std::string_view kDeepSeekAsian = "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+";
 constexpr std::string_view kSpaceLetters = R"(\s?\p{L}+)";
@@ -47,14 +55,17 @@ constexpr std::string_view kDeepSeek3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 constexpr std::string_view kLinearPatterns[] = {
-    kLlama3,        kQwen2,        kQwen35,           kO200k,       kTekken,         kThreeDigits, kNewline, kDeepSeekLetters,
-    kDeepSeekSigns, kDeepSeekAsian, kSpaceLetters, kSpacePunctuation, kDigitsUpTo3, kDeepSeek3Asian, kDeepSeek3};
+    kLlama3,      kQwen2,           kQwen35,        kO200k,         kTekken,       kThreeDigits,
+    kNewline,     kDeepSeekLetters, kDeepSeekSigns, kDeepSeekAsian, kSpaceLetters, kSpacePunctuation,
+    kDigitsUpTo3, kDeepSeek3Asian,  kDeepSeek3};
 
 using Steps = std::vector<PreTokenizerStep>;
 using Kind = PreTokenizerStep::Kind;
 using Behavior = PreTokenizerStep::Behavior;
 
-PreTokenizerStep cut(std::string_view pattern) { return {.kind = Kind::split, .pattern = std::string(pattern)}; }
+PreTokenizerStep cut(std::string_view pattern) {
+  return {.kind = Kind::split, .pattern = std::string(pattern)};
+}
 PreTokenizerStep digits(bool individual) { return {.kind = Kind::digits, .individual = individual}; }
 PreTokenizerStep bytes(bool gpt2_pattern) { return {.kind = Kind::byte_level, .use_regex = gpt2_pattern}; }
 
@@ -66,14 +77,18 @@ Steps qwen35() { return {cut(kQwen35), bytes(false)}; }
 Steps o200k() { return {cut(kO200k), bytes(false)}; }
 Steps tekken() { return {cut(kTekken), bytes(false)}; }
 Steps falcon() {
-  return {{.kind = Kind::punctuation, .behavior = Behavior::contiguous}, bytes(true), digits(false), cut(kThreeDigits)};
+  return {{.kind = Kind::punctuation, .behavior = Behavior::contiguous},
+          bytes(true),
+          digits(false),
+          cut(kThreeDigits)};
 }
 Steps deepseek_llm() {
   return {cut(kNewline),       cut(kDeepSeekLetters), cut(kDeepSeekSigns), cut(kTrailingSpace),
           cut(kDeepSeekAsian), digits(true),          bytes(false)};
 }
 Steps deepseek_coder() {
-  return {cut(kNewline), cut(kSpaceLetters), cut(kSpacePunctuation), cut(kDeepSeekAsian), digits(true), bytes(false)};
+  return {cut(kNewline),       cut(kSpaceLetters), cut(kSpacePunctuation),
+          cut(kDeepSeekAsian), digits(true),       bytes(false)};
 }
 Steps deepseek3() { return {cut(kDigitsUpTo3), cut(kDeepSeek3Asian), cut(kDeepSeek3), bytes(false)}; }
 
@@ -126,7 +141,8 @@ Status apply_family(TokenizerSpec& spec) {
     Steps steps = family.steps();
     spec.pre_tokenizers.insert(spec.pre_tokenizers.begin(), std::make_move_iterator(steps.begin()),
                                std::make_move_iterator(steps.end()));
-    if (family.nfc) spec.normalizers.insert(spec.normalizers.begin(), NormalizerStep{.kind = NormalizerStep::Kind::nfc});
+    if (family.nfc)
+      spec.normalizers.insert(spec.normalizers.begin(), NormalizerStep{.kind = NormalizerStep::Kind::nfc});
     spec.ignore_merges = spec.ignore_merges || family.ignore_merges;
     spec.pre_tokenizer.clear();
     return {};

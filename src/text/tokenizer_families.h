@@ -8,8 +8,8 @@
 
 namespace quintet {
 
-/// Puts the steps of spec.pre_tokenizer before those that the spec has already, sets what else the family implies
-/// (ignore_merges), and empties the name. An unknown name is bad_input that lists the known ones.
+/// Puts the steps of spec.pre_tokenizer before those that the spec has already, sets what else the family
+/// implies (ignore_merges), and empties the name. An unknown name is bad_input that lists the known ones.
 Status apply_family(TokenizerSpec& spec);
 
 /// Patterns of the known families, which search in linear time.

@@ -1,4 +1,5 @@
-// tokenizer.json (Hugging Face tokenizers 0.x) -> TokenizerSpec. What would change ids and is not supported is refused by name.
+// tokenizer.json (Hugging Face tokenizers 0.x) -> TokenizerSpec. What would change ids and is not supported
+// is refused by name.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,8 @@ using TokenType = TokenizerSpec::TokenType;
 
 class Reader {
  public:
-  Reader(TokenizerJson file, std::string_view origin) : file_(std::move(file)), fields_(*file_.rest, std::string(origin) + ": ") {
+  Reader(TokenizerJson file, std::string_view origin)
+      : file_(std::move(file)), fields_(*file_.rest, std::string(origin) + ": ") {
     spec_.origin = origin;
   }
 
@@ -27,11 +29,12 @@ class Reader {
     TRY(vocabulary());
     TRY_ASSIGN(spec_.normalizers, read_normalizers(fields_.member("normalizer"), spec_.precompiled_charsmap));
     TRY_ASSIGN(spec_.pre_tokenizers, read_pre_tokenizers(fields_.member("pre_tokenizer")));
-    const bool bytes = std::any_of(spec_.pre_tokenizers.begin(), spec_.pre_tokenizers.end(), [](const auto& step) {
-      return step.kind == PreTokenizerStep::Kind::byte_level;
-    });
+    const bool bytes =
+        std::any_of(spec_.pre_tokenizers.begin(), spec_.pre_tokenizers.end(),
+                    [](const auto& step) { return step.kind == PreTokenizerStep::Kind::byte_level; });
     if (spec_.kind != Kind::unigram) spec_.kind = bytes ? Kind::byte_bpe : Kind::sentencepiece_bpe;
-    if (spec_.kind == Kind::unigram && bytes) return fields_.error("pre_tokenizer", "ByteLevel before a Unigram model is not supported");
+    if (spec_.kind == Kind::unigram && bytes)
+      return fields_.error("pre_tokenizer", "ByteLevel before a Unigram model is not supported");
     TRY_ASSIGN(spec_.decode_strips_space, decoder_strips_space(fields_.member("decoder")));
     TRY(post_processor(fields_.member("post_processor"), 0));
     return std::move(spec_);
@@ -41,11 +44,13 @@ class Reader {
   Status model() {
     const JsonField model = fields_.member("model");
     TRY(model.require_object());
-    TRY_ASSIGN(const std::string type, model.string_or("type", file_.vocabulary_has_scores ? "Unigram" : "BPE"));
+    TRY_ASSIGN(const std::string type,
+               model.string_or("type", file_.vocabulary_has_scores ? "Unigram" : "BPE"));
     if (type == "Unigram") {
       spec_.kind = Kind::unigram;
       spec_.fuse_unknown = true;
-      if (!file_.vocabulary_has_scores) return model.error("vocab", "a Unigram model needs a list of [text, score]");
+      if (!file_.vocabulary_has_scores)
+        return model.error("vocab", "a Unigram model needs a list of [text, score]");
       const JsonField unknown = model.member("unk_id");
       if (!unknown.is_null()) {
         TRY_ASSIGN(const int64_t id, unknown.integer(0, static_cast<int64_t>(file_.vocabulary.size()) - 1));
@@ -54,10 +59,12 @@ class Reader {
       }
     } else if (type == "BPE") {
       spec_.kind = Kind::sentencepiece_bpe;
-      if (file_.vocabulary_has_scores) return model.error("vocab", "a BPE model needs an object of texts and ids");
+      if (file_.vocabulary_has_scores)
+        return model.error("vocab", "a BPE model needs an object of texts and ids");
       for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
         TRY_ASSIGN(const std::string text, model.string_or(affix, ""));
-        if (!text.empty()) return model.error(affix, fmt::format("'{}' is not supported; allowed is none", text));
+        if (!text.empty())
+          return model.error(affix, fmt::format("'{}' is not supported; allowed is none", text));
       }
       const JsonField dropout = model.member("dropout");
       if (!dropout.is_null() && !(dropout.json().is_number() && dropout.json().get<double>() == 0)) {
@@ -80,13 +87,16 @@ class Reader {
     for (size_t place = 0; file_.vocabulary_has_scores && place < file_.vocabulary.size(); ++place) {
       file_.vocabulary[place].id = static_cast<int64_t>(place);
     }
-    // Every id below the highest one must be taken, so the table cannot be larger than what is written in the file.
+    // Every id below the highest one must be taken, so the table cannot be larger than what is written in the
+    // file.
     const auto limit = static_cast<int64_t>(file_.vocabulary.size() + added_fields.size());
     int64_t count = 0;
     for (const auto& entry : file_.vocabulary) {
       if (entry.id < 0 || entry.id >= limit) {
-        return fields_.error("model.vocab", fmt::format("the id of '{}' is {}; of {} tokens the ids must be 0 to {}, each once",
-                                                        entry.text.substr(0, 80), entry.id, limit, limit - 1));
+        return fields_.error(
+            "model.vocab",
+            fmt::format("the id of '{}' is {}; of {} tokens the ids must be 0 to {}, each once",
+                        entry.text.substr(0, 80), entry.id, limit, limit - 1));
       }
       count = std::max(count, entry.id + 1);
     }
@@ -103,8 +113,9 @@ class Reader {
     for (auto& entry : file_.vocabulary) {
       const auto id = static_cast<size_t>(entry.id);
       if (taken[id]) {
-        return fields_.error("model.vocab", fmt::format("'{}' and '{}' have the same id, {}", spec_.tokens[id].substr(0, 80),
-                                                        entry.text.substr(0, 80), id));
+        return fields_.error("model.vocab",
+                             fmt::format("'{}' and '{}' have the same id, {}", spec_.tokens[id].substr(0, 80),
+                                         entry.text.substr(0, 80), id));
       }
       taken[id] = true;
       spec_.types[id] = TokenType::normal;
@@ -135,7 +146,8 @@ class Reader {
     if (spec_.kind == Kind::unigram || field.is_null()) return {};
     TRY_ASSIGN(const std::string text, field.string());
     const auto at = std::find(spec_.tokens.begin(), spec_.tokens.end(), text);
-    if (at == spec_.tokens.end()) return field.error("", fmt::format("'{}' is not in the vocabulary", text.substr(0, 80)));
+    if (at == spec_.tokens.end())
+      return field.error("", fmt::format("'{}' is not in the vocabulary", text.substr(0, 80)));
     spec_.unk = static_cast<TokenId>(at - spec_.tokens.begin());
     spec_.emit_unknown = true;
     return {};
@@ -146,7 +158,8 @@ class Reader {
     TRY(field.require_object());
     TRY_ASSIGN(const int64_t id, field.member("id").integer(0, INT32_MAX));
     if (id >= limit) {
-      return field.error("id", fmt::format("found {}; of {} tokens the ids must be 0 to {}, each once", id, limit, limit - 1));
+      return field.error("id", fmt::format("found {}; of {} tokens the ids must be 0 to {}, each once", id,
+                                           limit, limit - 1));
     }
     token.id = static_cast<TokenId>(id);
     TRY_ASSIGN(token.text, field.member("content").string());
@@ -199,7 +212,8 @@ class Reader {
       const JsonField ids = field.member("special_tokens").member(name).member("ids");
       TRY_ASSIGN(const auto list, ids.elements());
       bool& add = seen_text ? spec_.add_eos : spec_.add_bos;
-      if (list.size() != 1 || add) return ids.error("", "more than one token on a side of the text is not supported");
+      if (list.size() != 1 || add)
+        return ids.error("", "more than one token on a side of the text is not supported");
       TRY(set_frame(list[0], seen_text ? spec_.eos : spec_.bos, add));
     }
     return {};

@@ -117,8 +117,10 @@ class Handler final : public nlohmann::json_sax<Json> {
   }
   std::string where() const {
     switch (part_) {
-      case Part::ids: return fmt::format("model.vocab: the id of '{}'", out_.vocabulary.back().text.substr(0, 80));
-      case Part::scored: return fmt::format("model.vocab: entry {}", out_.vocabulary.size() - (in_entry_ ? 1 : 0));
+      case Part::ids:
+        return fmt::format("model.vocab: the id of '{}'", out_.vocabulary.back().text.substr(0, 80));
+      case Part::scored:
+        return fmt::format("model.vocab: entry {}", out_.vocabulary.size() - (in_entry_ ? 1 : 0));
       case Part::merges: return fmt::format("model.merges: entry {}", out_.merges.size());
       case Part::rest: break;
     }
@@ -138,7 +140,8 @@ class Handler final : public nlohmann::json_sax<Json> {
 
   /// The value of `second` in the object `first` of the outermost one is about to come.
   bool at(std::string_view first, std::string_view second) const {
-    return tree_.size() == 2 && tree_[0]->is_object() && tree_[1]->is_object() && keys_[0] == first && keys_[1] == second;
+    return tree_.size() == 2 && tree_[0]->is_object() && tree_[1]->is_object() && keys_[0] == first &&
+           keys_[1] == second;
   }
   bool once(bool& seen) {
     if (std::exchange(seen, true)) return fail("model.vocab or model.merges is there twice");
@@ -164,7 +167,8 @@ class Handler final : public nlohmann::json_sax<Json> {
 
   bool merge(std::string& text) {
     if (!in_entry_) {
-      if (!out_.merge_left_bytes.empty()) return fail(fmt::format("{} is no list, as the ones before it", where()));
+      if (!out_.merge_left_bytes.empty())
+        return fail(fmt::format("{} is no list, as the ones before it", where()));
       out_.merges.push_back(std::move(text));
       return true;
     }
@@ -218,7 +222,7 @@ class Handler final : public nlohmann::json_sax<Json> {
   TokenizerJson& out_;
   std::string error_;
   Part part_ = Part::rest;
-  std::vector<Json*> tree_;        // the open containers; a pointer stays while its parent does not grow, as here
+  std::vector<Json*> tree_;  // the open containers; a pointer stays while its parent does not grow, as here
   std::vector<std::string> keys_;  // in each of them, the key of the value that comes
   bool seen_vocabulary_ = false, seen_merges_ = false;
   bool in_entry_ = false;  // in a list inside of model.vocab or model.merges

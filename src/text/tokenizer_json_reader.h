@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +12,8 @@
 
 namespace quintet {
 
-/// A tokenizer.json cut in two, so that hundreds of thousands of entries do not become JSON values of 100 bytes each.
+/// A tokenizer.json cut in two, so that hundreds of thousands of entries do not become JSON values of 100
+/// bytes each.
 struct TokenizerJson {
   struct Entry {
     std::string text;
@@ -20,10 +21,10 @@ struct TokenizerJson {
     double score = 0;  ///< model.vocab as a list: the id is the place
   };
   std::vector<Entry> vocabulary;
-  bool vocabulary_has_scores = false;         ///< it was a list
-  std::vector<std::string> merges;            ///< "left right"
-  std::vector<uint32_t> merge_left_bytes;     ///< of each merge; empty where none was given as a pair
-  std::unique_ptr<nlohmann::json> rest;       ///< an object; model has neither vocab nor merges
+  bool vocabulary_has_scores = false;      ///< it was a list
+  std::vector<std::string> merges;         ///< "left right"
+  std::vector<uint32_t> merge_left_bytes;  ///< of each merge; empty where none was given as a pair
+  std::unique_ptr<nlohmann::json> rest;    ///< an object; model has neither vocab nor merges
 
   TokenizerJson();
   TokenizerJson(TokenizerJson&&) noexcept;

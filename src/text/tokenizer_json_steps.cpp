@@ -1,4 +1,5 @@
-// Normalizers, pre-tokenizers and decoders of tokenizer.json; kinds that are not supported are refused by name.
+// Normalizers, pre-tokenizers and decoders of tokenizer.json; kinds that are not supported are refused by
+// name.
 #include "text/tokenizer_json_steps.h"
 
 #include <fmt/format.h>
@@ -59,7 +60,8 @@ Status read_pattern(const JsonField& field, std::string& pattern, bool& regex) {
   return {};
 }
 
-Status add_normalizers(const JsonField& field, int depth, std::vector<NormalizerStep>& steps, std::vector<uint8_t>& charsmap) {
+Status add_normalizers(const JsonField& field, int depth, std::vector<NormalizerStep>& steps,
+                       std::vector<uint8_t>& charsmap) {
   using Kind = NormalizerStep::Kind;
   if (field.is_null()) return {};
   if (depth > kMaxNesting) return field.error("", "Sequences inside Sequences, too deep");
@@ -117,9 +119,10 @@ Result<PreTokenizerStep::Behavior> read_behavior(const JsonField& field) {
   for (const auto& [known, behavior] : kNames) {
     if (name == known) return behavior;
   }
-  return field.error("behavior", fmt::format("'{}' is not known; known are Removed, Isolated, MergedWithPrevious, "
-                                             "MergedWithNext and Contiguous",
-                                             name.substr(0, 80)));
+  return field.error("behavior",
+                     fmt::format("'{}' is not known; known are Removed, Isolated, MergedWithPrevious, "
+                                 "MergedWithNext and Contiguous",
+                                 name.substr(0, 80)));
 }
 
 Status read_metaspace(const JsonField& field, PreTokenizerStep& step) {
@@ -135,7 +138,8 @@ Status read_metaspace(const JsonField& field, PreTokenizerStep& step) {
   } else if (scheme == "never") {
     step.prepend = Prepend::never;
   } else {
-    return field.error("prepend_scheme", fmt::format("'{}' is not known; known are always, first and never", scheme.substr(0, 80)));
+    return field.error("prepend_scheme", fmt::format("'{}' is not known; known are always, first and never",
+                                                     scheme.substr(0, 80)));
   }
   TRY_ASSIGN(step.split_words, field.boolean_or("split", true));
   return {};
@@ -221,11 +225,13 @@ JsonField JsonField::member(std::string_view key) const {
 }
 
 Error JsonField::error(std::string_view key, std::string_view problem) const {
-  return bad_input(fmt::format("{}{}{}: {}", path_, key.empty() || path_.ends_with(": ") ? "" : ".", key, problem));
+  return bad_input(
+      fmt::format("{}{}{}: {}", path_, key.empty() || path_.ends_with(": ") ? "" : ".", key, problem));
 }
 
 Error JsonField::wrong_kind(std::string_view allowed) const {
-  return error("", fmt::format("found {}; allowed is {}", value_->is_null() ? "nothing" : value_->type_name(), allowed));
+  return error("", fmt::format("found {}; allowed is {}", value_->is_null() ? "nothing" : value_->type_name(),
+                               allowed));
 }
 
 Status JsonField::require_object() const {

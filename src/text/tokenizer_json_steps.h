@@ -26,7 +26,7 @@ class JsonField {
   Result<std::string> string() const;
   Result<int64_t> integer(int64_t low, int64_t high) const;
   Result<std::vector<JsonField>> elements() const;
-  Result<std::vector<JsonField>> elements_or_none() const;  ///< empty where null
+  Result<std::vector<JsonField>> elements_or_none() const;                               ///< empty where null
   Result<std::string> string_or(std::string_view key, std::string_view fallback) const;  ///< also where null
   Result<bool> boolean_or(std::string_view key, bool fallback) const;
 
@@ -44,8 +44,8 @@ class JsonField {
 Result<std::vector<NormalizerStep>> read_normalizers(const JsonField& field, std::vector<uint8_t>& charsmap);
 Result<std::vector<PreTokenizerStep>> read_pre_tokenizers(const JsonField& field);
 
-/// The decoder takes a space off the beginning of the text. All else that the supported decoders do is implied by the
-/// vocabulary's kind.
+/// The decoder takes a space off the beginning of the text. All else that the supported decoders do is
+/// implied by the vocabulary's kind.
 Result<bool> decoder_strips_space(const JsonField& field);
 
 }  // namespace quintet

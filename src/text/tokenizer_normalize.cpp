@@ -32,7 +32,8 @@ bool Normalizer::empty() const { return impl_->steps.empty(); }
 Result<Normalizer> Normalizer::compile(const TokenizerSpec& spec) {
   auto impl = std::make_unique<Impl>();
   if (spec.normalizers.size() > 64) {
-    return bad_input(fmt::format("{}: {} normalizer steps; allowed are 64", spec.origin, spec.normalizers.size()));
+    return bad_input(
+        fmt::format("{}: {} normalizer steps; allowed are 64", spec.origin, spec.normalizers.size()));
   }
   size_t growth = 1;  // how many bytes one byte may become, all steps together
   for (const NormalizerStep& step : spec.normalizers) {
@@ -42,10 +43,12 @@ Result<Normalizer> Normalizer::compile(const TokenizerSpec& spec) {
       return bad_input(fmt::format("{}: a normalizer's pattern or content is not UTF-8", spec.origin));
     }
     if (step.kind == Kind::replace) {
-      if (step.pattern.empty()) return bad_input(fmt::format("{}: a Replace normalizer has an empty pattern", spec.origin));
+      if (step.pattern.empty())
+        return bad_input(fmt::format("{}: a Replace normalizer has an empty pattern", spec.origin));
       growth *= std::max<size_t>(1, step.content.size());
       if (growth > 4096) {
-        return bad_input(fmt::format("{}: the Replace normalizers may grow a text more than 4096 times", spec.origin));
+        return bad_input(
+            fmt::format("{}: the Replace normalizers may grow a text more than 4096 times", spec.origin));
       }
       if (step.regex) {
         auto regex = Regex::compile(step.pattern, Regex::Reach::window);
@@ -53,10 +56,12 @@ Result<Normalizer> Normalizer::compile(const TokenizerSpec& spec) {
         compiled.regex = std::move(regex).value();
       }
     } else if (step.kind == Kind::prepend && step.content.size() > 64) {
-      return bad_input(fmt::format("{}: a Prepend normalizer of {} bytes; allowed are 64", spec.origin, step.content.size()));
+      return bad_input(fmt::format("{}: a Prepend normalizer of {} bytes; allowed are 64", spec.origin,
+                                   step.content.size()));
     } else if (step.kind == Kind::charsmap) {
       auto charsmap = Charsmap::parse(spec.precompiled_charsmap);
-      if (!charsmap) return bad_input(fmt::format("{}: precompiled_charsmap: {}", spec.origin, charsmap.error().message));
+      if (!charsmap)
+        return bad_input(fmt::format("{}: precompiled_charsmap: {}", spec.origin, charsmap.error().message));
       compiled.charsmap = std::move(charsmap).value();
     }
   }
@@ -129,7 +134,8 @@ std::string Normalizer::run(std::string_view text) const {
       case Kind::nfkd: current = normalize_unicode(current, NormalForm::nfkd); break;
       case Kind::lowercase: current = lowercase_unicode(current); break;
       case Kind::replace:
-        current = compiled.regex ? replace_regex(current, step, *compiled.regex) : replace_literal(current, step);
+        current =
+            compiled.regex ? replace_regex(current, step, *compiled.regex) : replace_literal(current, step);
         break;
       case Kind::prepend:
         if (!current.empty()) current.insert(0, step.content);

@@ -99,7 +99,8 @@ void cut_literal(std::string_view text, WordRange range, Joiner& joiner, std::st
   joiner.add(piece, range.end, false);
 }
 
-/// \s+$ by hand, since a search for it is quadratic in runs of spaces: $ is the end or stands before a line feed.
+/// \s+$ by hand, since a search for it is quadratic in runs of spaces: $ is the end or stands before a line
+/// feed.
 void cut_trailing_space(std::string_view text, WordRange range, Joiner& joiner) {
   size_t piece = range.begin;
   for (size_t at = range.begin; at < range.end;) {
@@ -156,7 +157,8 @@ PreTokenizer::~PreTokenizer() = default;
 Result<PreTokenizer> PreTokenizer::compile(const TokenizerSpec& spec) {
   auto impl = std::make_unique<Impl>();
   if (spec.pre_tokenizers.size() > 64) {
-    return bad_input(fmt::format("{}: {} pre-tokenizer steps; allowed are 64", spec.origin, spec.pre_tokenizers.size()));
+    return bad_input(
+        fmt::format("{}: {} pre-tokenizer steps; allowed are 64", spec.origin, spec.pre_tokenizers.size()));
   }
   for (const Step& step : spec.pre_tokenizers) {
     auto& compiled = impl->steps.emplace_back();
@@ -172,12 +174,14 @@ Result<PreTokenizer> PreTokenizer::compile(const TokenizerSpec& spec) {
       return bad_input(fmt::format("{}: the pattern of a pre-tokenizer is not UTF-8", spec.origin));
     }
     if (step.kind == Kind::metaspace && decode_utf8(step.pattern, 0).bytes != step.pattern.size()) {
-      return bad_input(fmt::format("{}: Metaspace's replacement '{}' is not one character", spec.origin, step.pattern));
+      return bad_input(
+          fmt::format("{}: Metaspace's replacement '{}' is not one character", spec.origin, step.pattern));
     }
     if (pattern == kTrailingSpacePattern) {
       compiled.trailing_space = true;
     } else if (!pattern.empty()) {
-      const bool known = pattern == kGpt2Pattern || pattern == kWordsPattern || is_known_linear_pattern(pattern);
+      const bool known =
+          pattern == kGpt2Pattern || pattern == kWordsPattern || is_known_linear_pattern(pattern);
       auto regex = Regex::compile(pattern, known ? Regex::Reach::whole : Regex::Reach::window);
       if (!regex) return bad_input(fmt::format("{}: pre-tokenizer: {}", spec.origin, regex.error().message));
       compiled.regex = std::move(regex).value();
@@ -211,7 +215,8 @@ struct PreTokenizer::Cutter::State {
   std::string_view view(WordRange word) const { return text.substr(word.begin, word.end - word.begin); }
 };
 
-PreTokenizer::Cutter::Cutter(const PreTokenizer& pre_tokenizer) : state_(new State{*pre_tokenizer.impl_, {}, {}, {}, {}, {}}) {
+PreTokenizer::Cutter::Cutter(const PreTokenizer& pre_tokenizer)
+    : state_(new State{*pre_tokenizer.impl_, {}, {}, {}, {}, {}}) {
   for (const auto& compiled : state_->impl.steps) {
     state_->matchers.push_back(compiled.regex ? std::make_unique<Regex::Matcher>(*compiled.regex) : nullptr);
   }
@@ -280,7 +285,8 @@ const std::vector<WordRange>& PreTokenizer::Cutter::cut(std::string_view text, b
       s.words.swap(s.next);
     }
     if (step.kind == Kind::byte_level && i + 1 < s.impl.steps.size()) {
-      // Later steps see the stand-ins, as they do in Hugging Face tokenizers (some stand-ins are digits, for one).
+      // Later steps see the stand-ins, as they do in Hugging Face tokenizers (some stand-ins are digits, for
+      // one).
       s.rewrite([&](WordRange word, std::string& out) { out += to_stand_ins(s.view(word)); });
       s.stand_ins = true;
     }

@@ -51,8 +51,9 @@ class PreTokenizer {
     Cutter(const Cutter&) = delete;
     Cutter& operator=(const Cutter&) = delete;
 
-    /// Cuts valid UTF-8; `at_start`: it is the beginning of what is encoded. The words are ranges of text() (the bytes
-    /// themselves, never the stand-in characters of byte-level vocabularies), which stay until the next call.
+    /// Cuts valid UTF-8; `at_start`: it is the beginning of what is encoded. The words are ranges of text()
+    /// (the bytes themselves, never the stand-in characters of byte-level vocabularies), which stay until the
+    /// next call.
     const std::vector<WordRange>& cut(std::string_view text, bool at_start);
     std::string_view text() const;
 

@@ -43,7 +43,9 @@ uint64_t hash_bytes(std::string_view text) {
   return hash;
 }
 
-void StringTable::reserve(size_t strings) { slots_.assign(std::bit_ceil(std::max<size_t>(16, strings + strings / 2)), {}); }
+void StringTable::reserve(size_t strings) {
+  slots_.assign(std::bit_ceil(std::max<size_t>(16, strings + strings / 2)), {});
+}
 
 bool StringTable::insert(TokenId index) {
   QUINTET_CHECK(used_ + 1 < slots_.size(), "the table is full");
@@ -63,15 +65,19 @@ TokenId StringTable::find(std::string_view text) const {
   if (slots_.empty()) return -1;
   const uint64_t hash = hash_bytes(text);
   const auto tag = static_cast<uint32_t>(hash >> 32);
-  for (size_t slot = hash & (slots_.size() - 1); slots_[slot].index >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
-    if (slots_[slot].tag == tag && arena_[static_cast<size_t>(slots_[slot].index)] == text) return slots_[slot].index;
+  for (size_t slot = hash & (slots_.size() - 1); slots_[slot].index >= 0;
+       slot = (slot + 1) & (slots_.size() - 1)) {
+    if (slots_[slot].tag == tag && arena_[static_cast<size_t>(slots_[slot].index)] == text)
+      return slots_[slot].index;
   }
   return -1;
 }
 
-PrefixIndex::PrefixIndex(std::vector<std::pair<std::string_view, TokenId>> entries) : entries_(std::move(entries)) {
+PrefixIndex::PrefixIndex(std::vector<std::pair<std::string_view, TokenId>> entries)
+    : entries_(std::move(entries)) {
   std::erase_if(entries_, [](const auto& entry) { return entry.first.empty(); });
-  std::stable_sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   size_t kept = 0;
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (kept > 0 && entries_[kept - 1].first == entries_[i].first) --kept;
@@ -84,10 +90,12 @@ PrefixIndex::PrefixIndex(std::vector<std::pair<std::string_view, TokenId>> entri
 }
 
 void PrefixIndex::narrow(size_t depth, uint8_t byte, size_t& low, size_t& high) const {
-  // Every entry in [low, high) is longer than `depth` and equal before it, so the range is sorted by this byte.
+  // Every entry in [low, high) is longer than `depth` and equal before it, so the range is sorted by this
+  // byte.
   const auto begin = entries_.begin();
   const auto at = [depth](const auto& entry) { return static_cast<uint8_t>(entry.first[depth]); };
-  const auto first = std::partition_point(begin + static_cast<std::ptrdiff_t>(low), begin + static_cast<std::ptrdiff_t>(high),
+  const auto first = std::partition_point(begin + static_cast<std::ptrdiff_t>(low),
+                                          begin + static_cast<std::ptrdiff_t>(high),
                                           [&](const auto& entry) { return at(entry) < byte; });
   const auto last = std::partition_point(first, begin + static_cast<std::ptrdiff_t>(high),
                                          [&](const auto& entry) { return at(entry) <= byte; });

@@ -39,7 +39,8 @@ class StringTable {
   const StringArena& arena_;
   struct Slot {
     TokenId index = -1;  // -1: free
-    uint32_t tag = 0;    // other bits of the hash than those of the place, so that a string is only touched if it is equal
+    uint32_t tag =
+        0;  // other bits of the hash than those of the place, so that a string is only touched if it is equal
   };
   std::vector<Slot> slots_;
   size_t used_ = 0;

@@ -1,4 +1,5 @@
-// UTF-8, character classes and normal forms, over utf8proc's tables and the additions of later Unicode versions.
+// UTF-8, character classes and normal forms, over utf8proc's tables and the additions of later Unicode
+// versions.
 #include "text/unicode.h"
 
 #include <utf8proc.h>
@@ -25,7 +26,8 @@ struct Range {
   uint32_t first, last;
 };
 
-// Punctuation of Unicode 9 to 14, which the table of Hugging Face tokenizers (Unicode 8) lacks; found by asking it.
+// Punctuation of Unicode 9 to 14, which the table of Hugging Face tokenizers (Unicode 8) lacks; found by
+// asking it.
 constexpr Range kLaterPunctuation[] = {
     {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},     {0xC84, 0xC84},
     {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},   {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59},
@@ -49,7 +51,8 @@ const char* general_category(uint32_t code_point) {
 
 bool is_continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
-/// NFC leaves every text made of these alone: no combining mark, nothing that composes, nothing that decomposes.
+/// NFC leaves every text made of these alone: no combining mark, nothing that composes, nothing that
+/// decomposes.
 bool is_plain_for_nfc(uint32_t code_point) {
   return code_point < 0x300 || (code_point >= 0x4E00 && code_point <= 0x9FFF) ||
          (code_point >= 0xAC00 && code_point <= 0xD7A3) ||  // composed Hangul; the parts are not in this set
@@ -156,8 +159,9 @@ void append_utf8(std::string& out, uint32_t code_point) {
 }
 
 bool is_unicode_space(uint32_t c) {
-  return (c >= 9 && c <= 13) || c == 32 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 9 && c <= 13) || c == 32 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_unicode_number(uint32_t code_point) {
@@ -190,8 +194,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
   const bool compose = form == NormalForm::nfc || form == NormalForm::nfkc;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
                                                       (compatible ? UTF8PROC_COMPAT : 0));
-  // utf8proc's own utf8proc_decompose() puts marks in order by a sort that is quadratic in their number; so the
-  // characters are decomposed one by one and sorted here.
+  // utf8proc's own utf8proc_decompose() puts marks in order by a sort that is quadratic in their number; so
+  // the characters are decomposed one by one and sorted here.
   std::vector<utf8proc_int32_t> points;
   points.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
@@ -213,13 +217,15 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
     }
     size_t end = at;
     while (end < points.size() && combining(points[end]) != 0) ++end;
-    std::stable_sort(points.begin() + static_cast<ptrdiff_t>(at), points.begin() + static_cast<ptrdiff_t>(end),
+    std::stable_sort(points.begin() + static_cast<ptrdiff_t>(at),
+                     points.begin() + static_cast<ptrdiff_t>(end),
                      [&](auto a, auto b) { return combining(a) < combining(b); });
     at = end;
   }
   if (compose) {
-    const auto length = utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()),
-                                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    const auto length =
+        utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()),
+                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
     QUINTET_CHECK(length >= 0, "utf8proc refused to compose: {}", length);
     points.resize(static_cast<size_t>(length));
   }
@@ -238,7 +244,8 @@ std::string lowercase_unicode(std::string_view text) {
     if (character.code_point == 0x130) {  // the only letter whose lower case is two characters
       out += "i\u0307";
     } else {
-      append_utf8(out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character.code_point))));
+      append_utf8(
+          out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character.code_point))));
     }
   }
   return out;

@@ -1,4 +1,5 @@
-// UTF-8, character classes and normal forms, by Unicode 16 (the version of Hugging Face tokenizers' pattern engine).
+// UTF-8, character classes and normal forms, by Unicode 16 (the version of Hugging Face tokenizers' pattern
+// engine).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,9 @@ inline constexpr uint32_t kReplacementCharacter = 0xFFFD;
 /// Decodes the character at `at` < text.size(). The text must be valid UTF-8.
 Utf8Char decode_utf8(std::string_view text, size_t at);
 
-/// How many bytes from `at` on make one character (`valid`), or one maximal part of a broken one, to be replaced by one
-/// U+FFFD (Unicode 16, section 3.9). `incomplete`: the text ended where more bytes could still have completed it.
+/// How many bytes from `at` on make one character (`valid`), or one maximal part of a broken one, to be
+/// replaced by one U+FFFD (Unicode 16, section 3.9). `incomplete`: the text ended where more bytes could
+/// still have completed it.
 struct Utf8Part {
   uint32_t bytes = 0;
   bool valid = false;
@@ -55,8 +57,8 @@ std::string lowercase_unicode(std::string_view text);
 /// Ends of the extended grapheme clusters of valid UTF-8, in bytes.
 std::vector<uint32_t> grapheme_ends(std::string_view text);
 
-/// Extra members that Unicode 15 and 16 gave to a category ("L", "Lu", "N", ...) after Unicode 14, as the inside of a
-/// character class ("\x{1C89}\x{1C8A}..."): PCRE2 10.42 knows Unicode 14.
+/// Extra members that Unicode 15 and 16 gave to a category ("L", "Lu", "N", ...) after Unicode 14, as the
+/// inside of a character class ("\x{1C89}\x{1C8A}..."): PCRE2 10.42 knows Unicode 14.
 std::string unicode_additions_class(std::string_view category);
 
 }  // namespace quintet

@@ -21,7 +21,8 @@ class Unigram {
     TokenId id = -1;
     size_t begin = 0, end = 0;
   };
-  /// The best segmentation of valid UTF-8, neighbouring unknown characters as one piece. Time: text x longest token.
+  /// The best segmentation of valid UTF-8, neighbouring unknown characters as one piece. Time: text x longest
+  /// token.
   void segment(std::string_view text, std::vector<Piece>& out) const;
 
  private:

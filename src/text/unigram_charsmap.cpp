@@ -27,13 +27,14 @@ Result<Charsmap> Charsmap::parse(std::span<const uint8_t> blob) {
   if (blob.size() < 4) return bad_input(fmt::format("it has {} bytes; at least 4 are needed", blob.size()));
   const uint32_t trie_bytes = read_u32(0);
   if (trie_bytes > blob.size() - 4 || trie_bytes % 4 != 0 || trie_bytes == 0) {
-    return bad_input(fmt::format("its trie is said to have {} bytes; allowed are 4 to {}, in fours", trie_bytes,
-                                 blob.size() - 4));
+    return bad_input(fmt::format("its trie is said to have {} bytes; allowed are 4 to {}, in fours",
+                                 trie_bytes, blob.size() - 4));
   }
   Charsmap map;
   map.units_.reserve(trie_bytes / 4);
   for (size_t at = 4; at < 4 + trie_bytes; at += 4) map.units_.push_back(read_u32(at));
-  map.texts_.assign(reinterpret_cast<const char*>(blob.data()) + 4 + trie_bytes, blob.size() - 4 - trie_bytes);
+  map.texts_.assign(reinterpret_cast<const char*>(blob.data()) + 4 + trie_bytes,
+                    blob.size() - 4 - trie_bytes);
   if (!is_valid_utf8(map.texts_)) return bad_input("its texts are not UTF-8");
   if (!map.texts_.empty() && map.texts_.back() != '\0') return bad_input("its texts do not end in NUL");
   return map;

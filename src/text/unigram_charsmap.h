@@ -17,8 +17,9 @@ class Charsmap {
   /// `blob`: the trie's size in bytes (little-endian u32), the trie's u32 units, then texts that end in NUL.
   static Result<Charsmap> parse(std::span<const uint8_t> blob);
 
-  /// Replaces grapheme clusters of less than six bytes as a whole by what their shortest known prefix maps to, others
-  /// character by character: what Hugging Face tokenizers do (SentencePiece itself takes the longest prefix).
+  /// Replaces grapheme clusters of less than six bytes as a whole by what their shortest known prefix maps
+  /// to, others character by character: what Hugging Face tokenizers do (SentencePiece itself takes the
+  /// longest prefix).
   std::string run(std::string_view text) const;
 
  private:

@@ -1,4 +1,5 @@
-// Tokenizers of real GGUF vocabularies against the ids that come with them, and what is said about wrong metadata.
+// Tokenizers of real GGUF vocabularies against the ids that come with them, and what is said about wrong
+// metadata.
 #include "model/tokenizer_gguf.h"
 
 #include <gmock/gmock.h>
@@ -76,7 +77,8 @@ TEST(TokenizerGguf, RealVocabulariesGiveTheIdsThatComeWithThem) {
       std::getline(ids, line);
       std::istringstream numbers(line);
       const std::vector<TokenId> expected{std::istream_iterator<TokenId>(numbers), {}};
-      EXPECT_EQ((*tokenizer)->encode(std::string_view(text).substr(at, end - at), {.add_bos = false}), expected)
+      EXPECT_EQ((*tokenizer)->encode(std::string_view(text).substr(at, end - at), {.add_bos = false}),
+                expected)
           << path.filename() << ": " << text.substr(at, end - at);
       at = end + kEnd.size();
       ++compared;
@@ -104,7 +106,8 @@ void check_detokenizer(const Tokenizer& tokenizer, std::mt19937& random) {
 
 TEST(TokenizerGguf, DetokenizesEveryVocabulary) {
   auto files = vocabulary_files();
-  for (const char* name : {"SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m.Q4_K_M.gguf", "qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf"}) {
+  for (const char* name : {"SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m.Q4_K_M.gguf",
+                           "qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf"}) {
     if (std::filesystem::exists(root() / "models" / name)) files.push_back(root() / "models" / name);
   }
   if (files.empty()) GTEST_SKIP() << "no vocabularies; run `make vocab models`";
@@ -115,7 +118,8 @@ TEST(TokenizerGguf, DetokenizesEveryVocabulary) {
     const auto tokenizer = open_tokenizer(path);
     ASSERT_TRUE(tokenizer) << tokenizer.error().message;
     check_detokenizer(**tokenizer, random);
-    if ((*tokenizer)->spec().kind == TokenizerSpec::Kind::unigram) continue;  // its normalizer changes the text
+    if ((*tokenizer)->spec().kind == TokenizerSpec::Kind::unigram)
+      continue;  // its normalizer changes the text
     EXPECT_EQ((*tokenizer)->decode((*tokenizer)->encode(text, {.add_bos = false})), text) << path;
     for (TokenId id = 0; id < (*tokenizer)->vocabulary(); id += 97) {
       if ((*tokenizer)->spec().types[static_cast<size_t>(id)] == TokenizerSpec::TokenType::unused) continue;
@@ -130,7 +134,8 @@ TEST(TokenizerGguf, RealModelsEndWhereTheyShould) {
   const auto tokenizer = open_tokenizer(path);
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   EXPECT_THAT((*tokenizer)->end_tokens(), testing::ElementsAre(2, 0));
-  EXPECT_THAT((*tokenizer)->encode("<|im_start|>user\n42<|im_end|>", {.parse_special = true}), testing::ElementsAre(1, 4093, 198, 36, 34, 2));
+  EXPECT_THAT((*tokenizer)->encode("<|im_start|>user\n42<|im_end|>", {.parse_special = true}),
+              testing::ElementsAre(1, 4093, 198, 36, 34, 2));
   EXPECT_GT((*tokenizer)->encode("<|im_end|>", {}).size(), 1u);  // as text
 }
 
@@ -151,34 +156,63 @@ struct Case {
 };
 
 TEST(TokenizerGguf, RefusesWrongMetadata) {
-  const auto model = [](GgufBuilder& builder, const char* name) -> GgufBuilder& { return builder.text("tokenizer.ggml.model", name); };
-  const auto tokens = [](GgufBuilder& builder) -> GgufBuilder& { return builder.array("tokenizer.ggml.tokens", GgufType::string, Texts{"a", "b", "ab"}); };
+  const auto model = [](GgufBuilder& builder, const char* name) -> GgufBuilder& {
+    return builder.text("tokenizer.ggml.model", name);
+  };
+  const auto tokens = [](GgufBuilder& builder) -> GgufBuilder& {
+    return builder.array("tokenizer.ggml.tokens", GgufType::string, Texts{"a", "b", "ab"});
+  };
   const auto types = [](GgufBuilder& builder, std::vector<int32_t> list) -> GgufBuilder& {
     return builder.array("tokenizer.ggml.token_type", GgufType::i32, list);
   };
   const Case cases[] = {
       {"it has no tokenizer", [&](GgufBuilder& b) { tokens(b); }},
-      {"tokenizer.ggml.model is 'rwkv' (RWKV); supported are", [&](GgufBuilder& b) { tokens(model(b, "rwkv")); }},
-      {"tokenizer.ggml.model is 'martian'; supported are", [&](GgufBuilder& b) { tokens(model(b, "martian")); }},
-      {"tokenizer.ggml.model", [&](GgufBuilder& b) { tokens(b.value<uint32_t>("tokenizer.ggml.model", GgufType::u32, 1)); }},
+      {"tokenizer.ggml.model is 'rwkv' (RWKV); supported are",
+       [&](GgufBuilder& b) { tokens(model(b, "rwkv")); }},
+      {"tokenizer.ggml.model is 'martian'; supported are",
+       [&](GgufBuilder& b) { tokens(model(b, "martian")); }},
+      {"tokenizer.ggml.model",
+       [&](GgufBuilder& b) { tokens(b.value<uint32_t>("tokenizer.ggml.model", GgufType::u32, 1)); }},
       {"tokenizer.ggml.tokens", [&](GgufBuilder& b) { model(b, "gpt2"); }},
       {"tokenizer.ggml.merges", [&](GgufBuilder& b) { tokens(model(b, "gpt2")); }},
       {"tokenizer.ggml.scores", [&](GgufBuilder& b) { tokens(model(b, "llama")); }},
       {"tokenizer.ggml.scores has 2 entries for 3 tokens",
-       [&](GgufBuilder& b) { tokens(model(b, "llama")).array("tokenizer.ggml.scores", GgufType::f32, std::vector<float>{1, 2}); }},
-      {"tokenizer.ggml.token_type has 2 entries for 3 tokens", [&](GgufBuilder& b) { types(tokens(model(b, "gpt2")), {1, 1}); }},
-      {"tokenizer.ggml.token_type of token 1 is 9; allowed are 0 to 6", [&](GgufBuilder& b) { types(tokens(model(b, "gpt2")), {1, 9, 1}); }},
-      {"tokenizer.ggml.bos_token_id is 3; allowed are 0 to 2",
-       [&](GgufBuilder& b) { tokens(model(b, "gpt2")).value<uint32_t>("tokenizer.ggml.bos_token_id", GgufType::u32, 3); }},
-      {"the pre-tokenizer 'martian' is not known",
-       [&](GgufBuilder& b) { tokens(model(b, "gpt2")).text("tokenizer.ggml.pre", "martian").array("tokenizer.ggml.merges", GgufType::string, Texts{"a b"}); }},
-      {"merge 0 ('a c') needs the token 'c'",
-       [&](GgufBuilder& b) { tokens(model(b, "gpt2")).array("tokenizer.ggml.merges", GgufType::string, Texts{"a c"}); }},
-      {"BOS is to be added, but there is none", [&](GgufBuilder& b) {
-         tokens(model(b, "gpt2")).array("tokenizer.ggml.merges", GgufType::string, Texts{"a b"}).value<uint8_t>("tokenizer.ggml.add_bos_token", GgufType::boolean, 1);
+       [&](GgufBuilder& b) {
+         tokens(model(b, "llama")).array("tokenizer.ggml.scores", GgufType::f32, std::vector<float>{1, 2});
        }},
-      {"add_bos_token", [&](GgufBuilder& b) {
-         tokens(model(b, "gpt2")).array("tokenizer.ggml.merges", GgufType::string, Texts{"a b"}).value<uint8_t>("tokenizer.ggml.add_bos_token", GgufType::boolean, 7);
+      {"tokenizer.ggml.token_type has 2 entries for 3 tokens",
+       [&](GgufBuilder& b) {
+         types(tokens(model(b, "gpt2")), {1, 1});
+       }},
+      {"tokenizer.ggml.token_type of token 1 is 9; allowed are 0 to 6",
+       [&](GgufBuilder& b) {
+         types(tokens(model(b, "gpt2")), {1, 9, 1});
+       }},
+      {"tokenizer.ggml.bos_token_id is 3; allowed are 0 to 2",
+       [&](GgufBuilder& b) {
+         tokens(model(b, "gpt2")).value<uint32_t>("tokenizer.ggml.bos_token_id", GgufType::u32, 3);
+       }},
+      {"the pre-tokenizer 'martian' is not known",
+       [&](GgufBuilder& b) {
+         tokens(model(b, "gpt2"))
+             .text("tokenizer.ggml.pre", "martian")
+             .array("tokenizer.ggml.merges", GgufType::string, Texts{"a b"});
+       }},
+      {"merge 0 ('a c') needs the token 'c'",
+       [&](GgufBuilder& b) {
+         tokens(model(b, "gpt2")).array("tokenizer.ggml.merges", GgufType::string, Texts{"a c"});
+       }},
+      {"BOS is to be added, but there is none",
+       [&](GgufBuilder& b) {
+         tokens(model(b, "gpt2"))
+             .array("tokenizer.ggml.merges", GgufType::string, Texts{"a b"})
+             .value<uint8_t>("tokenizer.ggml.add_bos_token", GgufType::boolean, 1);
+       }},
+      {"add_bos_token",
+       [&](GgufBuilder& b) {
+         tokens(model(b, "gpt2"))
+             .array("tokenizer.ggml.merges", GgufType::string, Texts{"a b"})
+             .value<uint8_t>("tokenizer.ggml.add_bos_token", GgufType::boolean, 7);
        }},
       {"precompiled_charsmap: it has 2 bytes", [&](GgufBuilder& b) {
          tokens(model(b, "t5"))

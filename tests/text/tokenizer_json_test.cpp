@@ -153,12 +153,14 @@ TEST(TokenizerJsonBadInput, Model) {
   expect_refused(
       byte_level(),
       {{"/model", "5", "model: found number; allowed is an object"},
-       {"/model/type", "\"WordPiece\"", "model.type: 'WordPiece' is not supported; supported are BPE and Unigram"},
+       {"/model/type", "\"WordPiece\"",
+        "model.type: 'WordPiece' is not supported; supported are BPE and Unigram"},
        {"/model/type", "7", "model.type: found number; allowed is a string"},
        {"/model/type", "\"Unigram\"", "model.vocab: a Unigram model needs a list"},
        {"/model/vocab", "[[\"a\", 1]]", "model.vocab: a BPE model needs an object"},
        {"/model/vocab", "{}", "added_tokens[0].id: found 6; of 2 tokens the ids must be 0 to 1, each once"},
-       {"/model/vocab/a", "\"x\"", "model.vocab: the id of 'a' is a string; allowed is an id, a whole number"},
+       {"/model/vocab/a", "\"x\"",
+        "model.vocab: the id of 'a' is a string; allowed is an id, a whole number"},
        {"/model/vocab/a", "0.5", "the id of 'a' is a fraction"},
        {"/model/vocab/a", "[]", "the id of 'a' is a list"},
        {"/model/vocab/a", "{}", "the id of 'a' is an object"},
@@ -167,12 +169,15 @@ TEST(TokenizerJsonBadInput, Model) {
        {"/model/vocab/a", "99999999999999999999", "the id of 'a' is"},
        {"/model/vocab/a", "18446744073709551615", "the id of 'a' is 18446744073709551615"},
        {"/model/vocab/a", "1", "have the same id, 1"},
-       {"/model/vocab/c", nullptr, "added_tokens[1].id: found 7; of 7 tokens the ids must be 0 to 6, each once"},
-       {"/model/merges", "[\"a b\", [\"a\", \"c\"]]", "model.merges: entry 1 is a list, unlike the ones before it"},
+       {"/model/vocab/c", nullptr,
+        "added_tokens[1].id: found 7; of 7 tokens the ids must be 0 to 6, each once"},
+       {"/model/merges", "[\"a b\", [\"a\", \"c\"]]",
+        "model.merges: entry 1 is a list, unlike the ones before it"},
        {"/model/merges", "[[\"a\", \"b\"], \"a c\"]", "model.merges: entry 1 is no list"},
        {"/model/merges", "[[\"a\"]]", "model.merges: entry 0 is not [left, right]"},
        {"/model/merges", "[[\"a\", \"b\", \"c\"]]", "model.merges: entry"},
-       {"/model/merges", "[[\"a\", 1]]", "model.merges: entry 0 is a number; allowed is a string with a space"},
+       {"/model/merges", "[[\"a\", 1]]",
+        "model.merges: entry 0 is a number; allowed is a string with a space"},
        {"/model/merges", "[[[\"a\"]]]", "is a list"},
        {"/model/merges", "[{}]", "is an object"},
        {"/model/merges", "[\"a c\"]", "merge 0 ('a c') needs the token 'ac'"},
@@ -181,12 +186,14 @@ TEST(TokenizerJsonBadInput, Model) {
        {"/model/dropout", "0.1", "model.dropout: dropping merges"},
        {"/model/end_of_word_suffix", "\"</w>\"", "model.end_of_word_suffix: '</w>' is not supported"},
        {"/model/fuse_unk", "1", "model.fuse_unk: found number; allowed is true or false"}});
-  expect_refused(unigram(), {{"/model/unk_id", "6", "model.unk_id: found 6; allowed are 0 to 5"},
-                             {"/model/vocab", "[[\"a\"]]", "model.vocab: entry 0 is not [text, score]"},
-                             {"/model/vocab", "[[\"a\", \"b\"]]", "model.vocab: entry 0"},
-                             {"/model/vocab", "[[1, 2]]", "model.vocab: entry 0 is a number"},
-                             {"/model/vocab", "[\"a\"]", "model.vocab: entry 0 is a string; allowed is a list of text and score"},
-                             {"/pre_tokenizer", R"({"type": "ByteLevel"})", "ByteLevel before a Unigram model"}});
+  expect_refused(
+      unigram(),
+      {{"/model/unk_id", "6", "model.unk_id: found 6; allowed are 0 to 5"},
+       {"/model/vocab", "[[\"a\"]]", "model.vocab: entry 0 is not [text, score]"},
+       {"/model/vocab", "[[\"a\", \"b\"]]", "model.vocab: entry 0"},
+       {"/model/vocab", "[[1, 2]]", "model.vocab: entry 0 is a number"},
+       {"/model/vocab", "[\"a\"]", "model.vocab: entry 0 is a string; allowed is a list of text and score"},
+       {"/pre_tokenizer", R"({"type": "ByteLevel"})", "ByteLevel before a Unigram model"}});
 }
 
 TEST(TokenizerJsonBadInput, AddedTokensAndFrames) {
@@ -198,15 +205,22 @@ TEST(TokenizerJsonBadInput, AddedTokensAndFrames) {
        {"/added_tokens/0/id", "9", "added_tokens[0].id: found 9; of 8 tokens the ids must be 0 to 7"},
        {"/added_tokens/0/id", "0", "model.vocab: no token has the id 6, but there are ids up to 7"},
        {"/added_tokens/0/content", "[]", "added_tokens[0].content: found array; allowed is a string"},
-       {"/added_tokens/0/special", "\"yes\"", "added_tokens[0].special: found string; allowed is true or false"},
+       {"/added_tokens/0/special", "\"yes\"",
+        "added_tokens[0].special: found string; allowed is true or false"},
        {"/added_tokens/1/id", "6", "the added token 6 is '<tool>', but '<s>' in the vocabulary"},
        {"/post_processor", R"({"type": "Martian"})", "post_processor.type: 'Martian' is not supported"},
-       {"/post_processor", R"({"type": "BertProcessing", "cls": ["a", 1], "sep": ["b"]})", "cls and sep must be [text, id]"},
-       {"/post_processor", R"({"type": "Sequence", "processors": [{"type": "Sequence", "processors": [{"type": "Sequence", "processors": [
-          {"type": "Sequence", "processors": [{"type": "Sequence", "processors": [{"type": "Sequence"}]}]}]}]}]})", "Sequences inside Sequences"},
-       {"/post_processor/single", R"([{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}])", "the text is there twice"},
-       {"/post_processor/single", R"([{"SpecialToken": {"id": "<x>"}}])", "special_tokens.<x>.ids: found nothing; allowed is a list"},
-       {"/post_processor/single", R"([{"SpecialToken": {"id": "<s>"}}, {"SpecialToken": {"id": "<s>"}}])", "more than one token on a side"},
+       {"/post_processor", R"({"type": "BertProcessing", "cls": ["a", 1], "sep": ["b"]})",
+        "cls and sep must be [text, id]"},
+       {"/post_processor",
+        R"({"type": "Sequence", "processors": [{"type": "Sequence", "processors": [{"type": "Sequence", "processors": [
+          {"type": "Sequence", "processors": [{"type": "Sequence", "processors": [{"type": "Sequence"}]}]}]}]}]})",
+        "Sequences inside Sequences"},
+       {"/post_processor/single", R"([{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}])",
+        "the text is there twice"},
+       {"/post_processor/single", R"([{"SpecialToken": {"id": "<x>"}}])",
+        "special_tokens.<x>.ids: found nothing; allowed is a list"},
+       {"/post_processor/single", R"([{"SpecialToken": {"id": "<s>"}}, {"SpecialToken": {"id": "<s>"}}])",
+        "more than one token on a side"},
        {"/post_processor/special_tokens/<s>/ids", "[1, 2]", "more than one token on a side"},
        {"/post_processor/special_tokens/<s>/ids", "[8]", "ids[0]: found 8; allowed are 0 to 7"}});
 }
@@ -214,24 +228,38 @@ TEST(TokenizerJsonBadInput, AddedTokensAndFrames) {
 TEST(TokenizerJsonBadInput, Steps) {
   expect_refused(
       byte_level(),
-      {{"/normalizer", R"({"type": "BertNormalizer"})", "normalizer.type: the normalizer 'BertNormalizer' is not supported"},
+      {{"/normalizer", R"({"type": "BertNormalizer"})",
+        "normalizer.type: the normalizer 'BertNormalizer' is not supported"},
        {"/normalizer", "{}", "normalizer.type: found nothing; allowed is a string"},
        {"/normalizer", R"({"type": "Sequence"})", "normalizer.normalizers: found nothing; allowed is a list"},
-       {"/normalizer", R"({"type": "Replace", "pattern": "x", "content": ""})", "normalizer.pattern.String: found nothing"},
-       {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "####"})", "precompiled_charsmap: it is not base64"},
-       {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "AAA"})", "precompiled_charsmap: it is not base64"},
-       {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "AAAA"})", "precompiled_charsmap: it has 3 bytes"},
-       {"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": "+/AA"},
-          {"type": "Precompiled", "precompiled_charsmap": "AAA="}]})", "a second Precompiled"},
-       {"/pre_tokenizer", R"({"type": "BertPreTokenizer"})", "pre_tokenizer.type: the pre-tokenizer 'BertPreTokenizer' is not supported"},
+       {"/normalizer", R"({"type": "Replace", "pattern": "x", "content": ""})",
+        "normalizer.pattern.String: found nothing"},
+       {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "####"})",
+        "precompiled_charsmap: it is not base64"},
+       {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "AAA"})",
+        "precompiled_charsmap: it is not base64"},
+       {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "AAAA"})",
+        "precompiled_charsmap: it has 3 bytes"},
+       {"/normalizer",
+        R"({"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": "+/AA"},
+          {"type": "Precompiled", "precompiled_charsmap": "AAA="}]})",
+        "a second Precompiled"},
+       {"/pre_tokenizer", R"({"type": "BertPreTokenizer"})",
+        "pre_tokenizer.type: the pre-tokenizer 'BertPreTokenizer' is not supported"},
        {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "("}})", "does not compile"},
-       {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Martian"})", "behavior: 'Martian' is not known"},
-       {"/pre_tokenizer", R"({"type": "Metaspace", "prepend_scheme": "last"})", "prepend_scheme: 'last' is not known"},
+       {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Martian"})",
+        "behavior: 'Martian' is not known"},
+       {"/pre_tokenizer", R"({"type": "Metaspace", "prepend_scheme": "last"})",
+        "prepend_scheme: 'last' is not known"},
        {"/decoder", R"({"type": "WordPiece"})", "decoder.type: the decoder 'WordPiece' is not supported"},
-       {"/decoder", R"({"type": "Strip", "content": "x", "start": 1, "stop": 0})", "decoder.content: allowed is a space"},
-       {"/decoder", R"({"type": "Strip", "content": " ", "start": 2, "stop": 0})", "decoder.start: found 2; allowed are 0 to 1"}});
+       {"/decoder", R"({"type": "Strip", "content": "x", "start": 1, "stop": 0})",
+        "decoder.content: allowed is a space"},
+       {"/decoder", R"({"type": "Strip", "content": " ", "start": 2, "stop": 0})",
+        "decoder.start: found 2; allowed are 0 to 1"}});
   for (const char* field : {"normalizer", "pre_tokenizer", "decoder"}) {
-    const char* parts = field == std::string("pre_tokenizer") ? "pretokenizers" : field == std::string("decoder") ? "decoders" : "normalizers";
+    const char* parts = field == std::string("pre_tokenizer") ? "pretokenizers"
+                        : field == std::string("decoder")     ? "decoders"
+                                                              : "normalizers";
     Json nested = {{"type", "Sequence"}, {parts, Json::array()}};
     for (int depth = 0; depth < 9; ++depth) nested = {{"type", "Sequence"}, {parts, Json::array({nested})}};
     Json json = byte_level();
@@ -261,7 +289,8 @@ TEST(TokenizerJsonBadInput, Syntax) {
   EXPECT_THAT(said(R"({"model": {"vocab": {"a": 0}}})"), testing::Not(HasSubstr("byte")));
   // Cut anywhere, a file is an error and never a crash.
   const std::string whole = byte_level().dump();
-  for (size_t length = 0; length < whole.size(); ++length) EXPECT_NE(said(std::string_view(whole).substr(0, length)), "none");
+  for (size_t length = 0; length < whole.size(); ++length)
+    EXPECT_NE(said(std::string_view(whole).substr(0, length)), "none");
 }
 
 }  // namespace

@@ -11,8 +11,10 @@
 
 namespace quintet::test {
 
-/// Byte-level BPE with all 256 bytes (ids are the bytes), then what `merges` make, in order, then special tokens.
-inline TokenizerSpec byte_spec(const std::vector<std::string>& merges, const std::vector<std::string>& special = {}) {
+/// Byte-level BPE with all 256 bytes (ids are the bytes), then what `merges` make, in order, then special
+/// tokens.
+inline TokenizerSpec byte_spec(const std::vector<std::string>& merges,
+                               const std::vector<std::string>& special = {}) {
   TokenizerSpec spec;
   spec.kind = TokenizerSpec::Kind::byte_bpe;
   spec.pre_tokenizer = "gpt2";
@@ -76,7 +78,8 @@ inline std::vector<std::string> texts(const Tokenizer& tokenizer, const std::vec
   return out;
 }
 
-inline std::vector<std::string> encode_texts(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options = {}) {
+inline std::vector<std::string> encode_texts(const Tokenizer& tokenizer, std::string_view text,
+                                             EncodeOptions options = {}) {
   return texts(tokenizer, tokenizer.encode(text, options));
 }
 

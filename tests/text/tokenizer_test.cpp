@@ -1,4 +1,5 @@
-// Encoding with small vocabularies: merges, special tokens and their flags, BOS and EOS, unknown text, long texts, threads.
+// Encoding with small vocabularies: merges, special tokens and their flags, BOS and EOS, unknown text, long
+// texts, threads.
 #include "text/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +45,8 @@ TEST(Tokenizer, AWholeWordIsATokenOnlyIfMergingSaysSoOrMergesAreIgnored) {
 TEST(Tokenizer, TextThatLooksLikeASpecialTokenIsText) {
   const auto tokenizer = make(byte_spec({"< |"}, {"<|>", "<|end|>"}));
   EXPECT_THAT(encode_texts(*tokenizer, "a<|>b"), ElementsAre("a", "<|", ">", "b"));
-  EXPECT_THAT(encode_texts(*tokenizer, "a<|>b<|end|>", {.parse_special = true}), ElementsAre("a", "<|>", "b", "<|end|>"));
+  EXPECT_THAT(encode_texts(*tokenizer, "a<|>b<|end|>", {.parse_special = true}),
+              ElementsAre("a", "<|>", "b", "<|end|>"));
   EXPECT_EQ(tokenizer->find("<|>"), tokenizer->encode("<|>", {.parse_special = true})[0]);
   EXPECT_EQ(tokenizer->piece(*tokenizer->find("<|>")), "");
   EXPECT_EQ(tokenizer->piece(*tokenizer->find("<|>"), true), "<|>");
@@ -149,13 +151,16 @@ TEST(Tokenizer, SentencePieceMarksSpaces) {
 
 TEST(Tokenizer, ATokenThatSpansASpaceIsStillMade) {
   // Most texts may be cut before each ▁; not where a token like this one could lie.
-  const auto tokenizer = make(sentencepiece_spec({"▁", "<", ">", "/", "a", ">▁", ">▁<", "</", "▁<", "▁a", "a▁"}, false));
+  const auto tokenizer =
+      make(sentencepiece_spec({"▁", "<", ">", "/", "a", ">▁", ">▁<", "</", "▁<", "▁a", "a▁"}, false));
   EXPECT_THAT(encode_texts(*tokenizer, "a> < a"), ElementsAre("a", ">▁<", "▁a"));
-  EXPECT_THAT(encode_texts(*tokenizer, "a a"), ElementsAre("a", "▁a"));  // the better score, not the cut, decides
+  EXPECT_THAT(encode_texts(*tokenizer, "a a"),
+              ElementsAre("a", "▁a"));  // the better score, not the cut, decides
 }
 
 // Naive merging: looks for the best pair again and again.
-std::vector<std::string> merge_naively(std::vector<std::string> parts, const std::vector<std::string>& merges) {
+std::vector<std::string> merge_naively(std::vector<std::string> parts,
+                                       const std::vector<std::string>& merges) {
   while (true) {
     size_t best_rank = merges.size(), best = 0;
     for (size_t i = 0; i + 1 < parts.size(); ++i) {
@@ -211,7 +216,8 @@ TEST(Tokenizer, ScoresMergeAsTheListThatTransformersMakesOfThem) {
     }
     auto spec = sentencepiece_spec(pieces, false);
     const size_t first = spec.tokens.size() - pieces.size();
-    for (size_t i = 0; i < pieces.size(); ++i) spec.scores[first + i] = -static_cast<double>(random() % 12);  // with ties
+    for (size_t i = 0; i < pieces.size(); ++i)
+      spec.scores[first + i] = -static_cast<double>(random() % 12);  // with ties
     struct Merge {
       double score;
       size_t left_chars, right_chars, id;
@@ -232,8 +238,9 @@ TEST(Tokenizer, ScoresMergeAsTheListThatTransformersMakesOfThem) {
       }
     }
     std::stable_sort(list.begin(), list.end(), [](const Merge& a, const Merge& b) {
-      return std::tuple(-a.score, -static_cast<double>(a.left_chars), -static_cast<double>(a.right_chars), a.id) <
-             std::tuple(-b.score, -static_cast<double>(b.left_chars), -static_cast<double>(b.right_chars), b.id);
+      return std::tuple(-a.score, -static_cast<double>(a.left_chars), -static_cast<double>(a.right_chars),
+                        a.id) < std::tuple(-b.score, -static_cast<double>(b.left_chars),
+                                           -static_cast<double>(b.right_chars), b.id);
     });
     Texts merges;
     for (const auto& merge : list) merges.push_back(merge.text);
@@ -268,7 +275,8 @@ TEST(Tokenizer, UnigramTakesTheBestPath) {
   const auto tokenizer = make(spec);
   for (int round = 0; round < 200; ++round) {
     std::string text;
-    for (size_t i = 0, length = 1 + random() % 12; i < length; ++i) text += std::vector<std::string>{"a", "b", "é"}[random() % 3];
+    for (size_t i = 0, length = 1 + random() % 12; i < length; ++i)
+      text += std::vector<std::string>{"a", "b", "é"}[random() % 3];
     // The best of all segmentations, by recursion from the left.
     std::vector<double> best(text.size() + 1, -1e300);
     best[0] = 0;
@@ -300,13 +308,16 @@ TEST(Tokenizer, LongTextsOfEveryKindTakeLinearTime) {
     while (out.size() < kBytes) out += part;
     return out;
   };
-  for (const char* part : {" ", "a", "7", "\n", "\t", "!", " a", "a ", "\r\n ", "'s", "世", "é", "e\u0301", "\u0301\u0316", "👩‍👩‍👧", "\xFF",
-                           "\xE2\x82", "A", "aA", "<|", "<|im_end|", "ab1 ", "ㅋ", "\u3000", "\u180e"}) {
+  for (const char* part : {" ",         "a",        "7",       "\n",           "\t",
+                           "!",         " a",       "a ",      "\r\n ",        "'s",
+                           "世",        "é",        "e\u0301", "\u0301\u0316", "👩‍👩‍👧",
+                           "\xFF",      "\xE2\x82", "A",       "aA",           "<|",
+                           "<|im_end|", "ab1 ",     "ㅋ",      "\u3000",       "\u180e"}) {
     texts.emplace_back(repeat(part), part);
   }
   texts.emplace_back(std::string(kBytes, ' ') + "a", "spaces, then a letter");
-  for (const char* family : {"gpt2", "smollm", "llama-bpe", "qwen2", "qwen35", "falcon", "deepseek-llm", "deepseek-coder",
-                             "deepseek-v3", "gpt-4o", "tekken", "command-r"}) {
+  for (const char* family : {"gpt2", "smollm", "llama-bpe", "qwen2", "qwen35", "falcon", "deepseek-llm",
+                             "deepseek-coder", "deepseek-v3", "gpt-4o", "tekken", "command-r"}) {
     auto spec = byte_spec({"a a", "aa aa", "aaaa aaaa", "Ġ Ġ", "ĠĠ ĠĠ"}, {"<|im_end|>", "<|im_start|>"});
     spec.pre_tokenizer = family;
     const auto tokenizer = make(spec);
@@ -314,7 +325,8 @@ TEST(Tokenizer, LongTextsOfEveryKindTakeLinearTime) {
       const auto start = std::chrono::steady_clock::now();
       const auto ids = tokenizer->encode(text, {});
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      // Some 20 ms; 3 * 10^10 quadratic steps would take longer than the limit, which has room for a busy machine.
+      // Some 20 ms; 3 * 10^10 quadratic steps would take longer than the limit, which has room for a busy
+      // machine.
       EXPECT_LT(taken.count(), 10) << family << " on " << name;
       EXPECT_FALSE(ids.empty());
     }

@@ -69,14 +69,17 @@ TEST(Unicode, ManyMarksInTheWrongOrderTakeNoQuadraticTime) {
   std::string marks = "a";
   for (int i = 0; i < 200'000; ++i) marks += i % 2 == 0 ? "\u0301" : "\u0316";
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(normalize_unicode(marks, NormalForm::nfc).size(), marks.size() - 1);  // a and the first acute compose
+  EXPECT_EQ(normalize_unicode(marks, NormalForm::nfc).size(),
+            marks.size() - 1);  // a and the first acute compose
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST(Unicode, Classes) {
-  for (const uint32_t space : {0x20U, 0x9U, 0x85U, 0xA0U, 0x1680U, 0x200AU, 0x2028U, 0x3000U}) EXPECT_TRUE(is_unicode_space(space));
+  for (const uint32_t space : {0x20U, 0x9U, 0x85U, 0xA0U, 0x1680U, 0x200AU, 0x2028U, 0x3000U})
+    EXPECT_TRUE(is_unicode_space(space));
   for (const uint32_t other : {0x180EU, 0x200BU, 0xFEFFU, 0x61U}) EXPECT_FALSE(is_unicode_space(other));
-  for (const uint32_t number : {0x37U, 0xB2U, 0x663U, 0x2167U, 0x10D40U}) EXPECT_TRUE(is_unicode_number(number));
+  for (const uint32_t number : {0x37U, 0xB2U, 0x663U, 0x2167U, 0x10D40U})
+    EXPECT_TRUE(is_unicode_number(number));
   for (const uint32_t other : {0x61U, 0x4E00U}) EXPECT_FALSE(is_unicode_number(other));
   for (const uint32_t sign : {0x24U, 0x7EU, 0xBFU, 0x3001U, 0x166DU}) EXPECT_TRUE(is_punctuation(sign));
   for (const uint32_t other : {0x61U, 0x20ACU, 0x2E43U}) EXPECT_FALSE(is_punctuation(other));
@@ -99,14 +102,16 @@ std::string found(std::string_view pattern, std::string_view text, Regex::Reach 
   Regex::Matcher matcher(*regex);
   std::string out;
   matcher.start(text);
-  for (Regex::Match match; matcher.next(match);) out += std::string(text.substr(match.begin, match.end - match.begin)) + "|";
+  for (Regex::Match match; matcher.next(match);)
+    out += std::string(text.substr(match.begin, match.end - match.begin)) + "|";
   return out;
 }
 
 TEST(Regex, MeansWhatOnigurumaMeans) {
   EXPECT_EQ(found(R"(\s)", "a\u180E\u0085\u200B\u3000"), "\u0085|\u3000|");  // U+180E is no space
   EXPECT_EQ(found(R"(\S+)", "a\u180E b"), "a\u180E|b|");
-  EXPECT_EQ(found(R"(\p{L}+)", "é世\u1C89\U00031350."), "é世\u1C89\U00031350|");  // the last two are of Unicode 16 and 15
+  EXPECT_EQ(found(R"(\p{L}+)", "é世\u1C89\U00031350."),
+            "é世\u1C89\U00031350|");  // the last two are of Unicode 16 and 15
   EXPECT_EQ(found(R"(\P{L}+)", "a\u1C89.1"), ".1|");
   EXPECT_EQ(found(R"(\p{^L}+)", "a.1"), ".1|");
   EXPECT_EQ(found(R"([^\s\p{L}\p{N}]+)", "a!\U00010D40\U0001FAE9"), "!|\U0001FAE9|");
@@ -123,12 +128,14 @@ TEST(Regex, MeansWhatOnigurumaMeans) {
 }
 
 TEST(Regex, RefusesWhatItCannotKeepBoundedOrTranslate) {
-  for (const char* pattern : {R"((a)\1)", R"(\k<x>)", R"(\g<x>)", R"((?<x>a))", R"((?R))", R"((*FAIL))", R"([a&&b])", R"([a[bc]])",
-                              R"([\S])", R"([\P{L}])", R"(\p)", R"(\pL)", R"(\u12)", R"(a\)", R"([a)", R"([[:alpha)", R"((?m:a))", R"(\K)",
-                              R"(\X)", R"(\Q)"}) {
+  for (const char* pattern :
+       {R"((a)\1)",   R"(\k<x>)",    R"(\g<x>)",   R"((?<x>a))", R"((?R))", R"((*FAIL))", R"([a&&b])",
+        R"([a[bc]])", R"([\S])",     R"([\P{L}])", R"(\p)",      R"(\pL)",  R"(\u12)",    R"(a\)",
+        R"([a)",      R"([[:alpha)", R"((?m:a))",  R"(\K)",      R"(\X)",   R"(\Q)"}) {
     EXPECT_THAT(found(pattern, "a"), HasSubstr("is not supported")) << pattern;
   }
-  for (const char* pattern : {"(", "a)", "[b-a]", "*", R"(\p{Martian})"}) EXPECT_THAT(found(pattern, "a"), HasSubstr("does not compile"));
+  for (const char* pattern : {"(", "a)", "[b-a]", "*", R"(\p{Martian})"})
+    EXPECT_THAT(found(pattern, "a"), HasSubstr("does not compile"));
   EXPECT_THAT(found(std::string(70'000, 'a'), "a"), HasSubstr("a pattern of 70000 bytes"));
   EXPECT_THAT(found(std::string(200, '(') + std::string(200, ')'), "a"), HasSubstr("does not compile"));
 }
@@ -136,12 +143,9 @@ TEST(Regex, RefusesWhatItCannotKeepBoundedOrTranslate) {
 TEST(Regex, PatternsOfStrangersTakeLinearTime) {
   // None has one character that every match needs, for whose absence the engine would give up at once.
   const std::pair<const char*, std::string> cases[] = {
-      {R"((a+)+[bc])", std::string(300'000, 'a')},
-      {R"((a|aa)+[bc])", std::string(300'000, 'a')},
-      {R"((?:\s)+$)", std::string(300'000, ' ') + "x"},
-      {R"(\s+(?=[\n\t]))", std::string(300'000, ' ')},
-      {R"((?:.*.*)*[=~])", std::string(300'000, 'x')},
-      {R"((?<!a)(x+x+)+[yz])", std::string(300'000, 'x')}};
+      {R"((a+)+[bc])", std::string(300'000, 'a')},      {R"((a|aa)+[bc])", std::string(300'000, 'a')},
+      {R"((?:\s)+$)", std::string(300'000, ' ') + "x"}, {R"(\s+(?=[\n\t]))", std::string(300'000, ' ')},
+      {R"((?:.*.*)*[=~])", std::string(300'000, 'x')},  {R"((?<!a)(x+x+)+[yz])", std::string(300'000, 'x')}};
   for (const auto& [pattern, text] : cases) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(found(pattern, text, Regex::Reach::window), "");
@@ -153,7 +157,8 @@ TEST(Regex, WindowsDoNotShowInOrdinaryText) {
   std::mt19937 random(1);
   std::string text;
   while (text.size() < 50'000) {
-    for (size_t i = 0, length = 1 + random() % 9; i < length; ++i) text += static_cast<char>('a' + random() % 26);
+    for (size_t i = 0, length = 1 + random() % 9; i < length; ++i)
+      text += static_cast<char>('a' + random() % 26);
     text += random() % 9 == 0 ? ".\n" : " ";
   }
   const char* pattern = R"( ?\p{L}+|\s+(?!\S)|\s+|[^\s\p{L}]+)";
@@ -177,7 +182,9 @@ TEST(PreTokenizer, Behaviours) {
   // Expected: what tokenizers.pre_tokenizers.Split("-", behaviour) gives for "a--b-c-".
   using Behavior = Pre::Behavior;
   const auto dash = [](Behavior behavior, bool invert = false) {
-    return cut({{.kind = Pre::Kind::split, .pattern = "-", .regex = false, .behavior = behavior, .invert = invert}}, "a--b-c-");
+    return cut(
+        {{.kind = Pre::Kind::split, .pattern = "-", .regex = false, .behavior = behavior, .invert = invert}},
+        "a--b-c-");
   };
   EXPECT_EQ(dash(Behavior::removed), "a|b|c|");
   EXPECT_EQ(dash(Behavior::isolated), "a|-|-|b|-|c|-|");
@@ -197,9 +204,17 @@ TEST(PreTokenizer, Steps) {
   EXPECT_EQ(cut({{.kind = Pre::Kind::byte_level, .add_prefix_space = true}}, "x y"), " x| y|");
   EXPECT_EQ(cut({{.kind = Pre::Kind::metaspace, .pattern = "▁"}}, "a  b"), "▁a|▁|▁b|");
   EXPECT_EQ(cut({{.kind = Pre::Kind::metaspace, .pattern = "▁"}}, " a"), "▁a|");
-  EXPECT_EQ(cut({{.kind = Pre::Kind::metaspace, .pattern = "▁", .prepend = Pre::Prepend::first}}, "a b", false), "a|▁b|");
-  EXPECT_EQ(cut({{.kind = Pre::Kind::metaspace, .pattern = "▁", .prepend = Pre::Prepend::never, .split_words = false}}, "a b"), "a▁b|");
-  // Steps after the byte-level one see its stand-ins: the byte 0xB2 is the digit ², and the words are bytes in the end.
+  EXPECT_EQ(
+      cut({{.kind = Pre::Kind::metaspace, .pattern = "▁", .prepend = Pre::Prepend::first}}, "a b", false),
+      "a|▁b|");
+  EXPECT_EQ(cut({{.kind = Pre::Kind::metaspace,
+                  .pattern = "▁",
+                  .prepend = Pre::Prepend::never,
+                  .split_words = false}},
+                "a b"),
+            "a▁b|");
+  // Steps after the byte-level one see its stand-ins: the byte 0xB2 is the digit ², and the words are bytes
+  // in the end.
   EXPECT_EQ(cut({{.kind = Pre::Kind::byte_level}, {.kind = Pre::Kind::digits}}, "\u0432"), "\xD0|\xB2|");
 }
 
@@ -207,9 +222,11 @@ TEST(PreTokenizer, TrailingSpaceByHandIsThePattern) {
   std::mt19937 random(2);
   for (int round = 0; round < 2000; ++round) {
     std::string text;
-    for (size_t i = 0, length = 1 + random() % 12; i < length; ++i) text += std::vector<std::string>{" ", "\n", "a", "\u3000"}[random() % 4];
+    for (size_t i = 0, length = 1 + random() % 12; i < length; ++i)
+      text += std::vector<std::string>{" ", "\n", "a", "\u3000"}[random() % 4];
     // The same pattern in other words, so that it goes to the pattern engine.
-    EXPECT_EQ(cut({{.pattern = R"(\s+$)"}}, text), cut({{.pattern = R"((?:\s)+$)"}}, text)) << testing::PrintToString(text);
+    EXPECT_EQ(cut({{.pattern = R"(\s+$)"}}, text), cut({{.pattern = R"((?:\s)+$)"}}, text))
+        << testing::PrintToString(text);
   }
 }
 
