@@ -209,7 +209,12 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
                   "decomposing U+{:04X} gave {}", character.code_point, count);
     points.insert(points.end(), parts, parts + count);
   }
-  const auto combining = [](utf8proc_int32_t point) { return utf8proc_get_property(point)->combining_class; };
+  const auto combining = [](utf8proc_int32_t point) {
+    // Hugging Face's normalizer knows Unicode 11: this mark of Unicode 12 stays where it was written, and models were
+    // trained on texts normalized so.
+    constexpr utf8proc_int32_t kLaoPaliVirama = 0xEBA;
+    return point == kLaoPaliVirama ? 0 : utf8proc_get_property(point)->combining_class;
+  };
   for (size_t at = 0; at < points.size();) {
     if (points[at] < 0x300 || combining(points[at]) == 0) {
       ++at;

@@ -138,7 +138,11 @@ Value filesizeformat(Interpreter& in, const Value& input, Arguments& args) {
 
 Value attribute(Interpreter& in, const Value& input, Arguments& args) {
   Bound bound("attr", args, {"name"}, 1);
-  if (input.is_undefined()) in.fail_undefined(input);
+  if (input.is_undefined()) {
+    // An undefined value answers for names of Python's own with another undefined value, and for others with its error.
+    if (!bound.text(0).starts_with("__")) in.fail_undefined(input);
+    return in.heap().undefined(fmt::format("'Undefined' object has no attribute '{}'", bound.text(0)));
+  }
   Value found;
   if (in.own_attribute(input, bound.text(0), found)) return found;
   return in.heap().undefined(
