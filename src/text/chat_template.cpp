@@ -83,7 +83,8 @@ void define_input(jinja::Interpreter& interpreter, const TemplateInput& input) {
 
 Result<std::string> ChatTemplate::render(const TemplateInput& input) const {
   size_t input_bytes = input.messages_json.size() + input.tools_json.size() + input.extra_json.size();
-  jinja::Heap heap(jinja::kBaseHeapBytes + jinja::kHeapBytesPerInputByte * input_bytes);
+  jinja::Heap heap(jinja::kBaseHeapBytes + jinja::kHeapBytesPerInputByte * input_bytes,
+                   jinja::kBaseSteps + jinja::kStepsPerInputByte * static_cast<int64_t>(input_bytes));
   jinja::Interpreter interpreter(*impl_->parsed, heap, input.now_unix_s);
   bool running = false;
   try {

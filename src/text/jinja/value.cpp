@@ -55,7 +55,7 @@ void Heap::freeze() {
 
 void Heap::out_of_steps() {
   steps_left_ = 0;
-  fail("the template runs too long: more than {} steps", kMaxSteps);
+  fail("the template runs too long: more than {} steps", limit_steps_);
 }
 
 void Heap::out_of_bytes() { fail("the template's values take more than {} bytes", limit_bytes_); }

@@ -24,7 +24,9 @@ template <class First, class... Rest>
 }
 
 // What one rendering may cost. A hostile template meets one of these long before it hurts.
-inline constexpr int64_t kMaxSteps = 5'000'000;      ///< evaluated nodes and the work of built-ins
+inline constexpr int64_t kBaseSteps =
+    10'000'000;  ///< evaluated nodes and the work of built-ins, and beside it
+inline constexpr int64_t kStepsPerInputByte = 4;  ///< since real templates walk all messages for each message
 inline constexpr size_t kMaxTextBytes = 16u << 20;   ///< one string, and the output
 inline constexpr size_t kBaseHeapBytes = 64u << 20;  ///< live values, beside a multiple of the input's size
 inline constexpr size_t kHeapBytesPerInputByte = 64;
@@ -168,8 +170,8 @@ class Value {
 /// Owns every object of one rendering (or the constants of one template), and counts steps and live bytes.
 class Heap {
  public:
-  explicit Heap(size_t limit_bytes, int64_t limit_steps = kMaxSteps)
-      : limit_bytes_(limit_bytes), steps_left_(limit_steps) {}
+  explicit Heap(size_t limit_bytes, int64_t limit_steps = kBaseSteps)
+      : limit_bytes_(limit_bytes), limit_steps_(limit_steps), steps_left_(limit_steps) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
   ~Heap();
@@ -230,7 +232,7 @@ class Heap {
   bool closing_ = false;
   size_t used_bytes_ = 0;
   size_t limit_bytes_;
-  int64_t steps_left_;
+  int64_t limit_steps_, steps_left_;
 };
 
 /// Text in UTF-8 (always valid); lengths and indices are in code points as in Python.
