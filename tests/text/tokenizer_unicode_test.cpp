@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "text/bpe_bytes.h"
@@ -68,10 +68,10 @@ TEST(Unicode, NormalForms) {
 TEST(Unicode, ManyMarksInTheWrongOrderTakeNoQuadraticTime) {
   std::string marks = "a";
   for (int i = 0; i < 200'000; ++i) marks += i % 2 == 0 ? "\u0301" : "\u0316";
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   EXPECT_EQ(normalize_unicode(marks, NormalForm::nfc).size(),
             marks.size() - 1);  // a and the first acute compose
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC);
 }
 
 TEST(Unicode, Classes) {
@@ -147,9 +147,9 @@ TEST(Regex, PatternsOfStrangersTakeLinearTime) {
       {R"((?:\s)+$)", std::string(300'000, ' ') + "x"}, {R"(\s+(?=[\n\t]))", std::string(300'000, ' ')},
       {R"((?:.*.*)*[=~])", std::string(300'000, 'x')},  {R"((?<!a)(x+x+)+[yz])", std::string(300'000, 'x')}};
   for (const auto& [pattern, text] : cases) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     EXPECT_EQ(found(pattern, text, Regex::Reach::window), "");
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << pattern;
+    EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC) << pattern;
   }
 }
 
