@@ -198,7 +198,7 @@ TEST(LoopProperty, AnyScheduleGivesEachRequestItsOwnTokens) {
     cached_tokens += schedule.cached_tokens();
   }
   // The schedules are worth something only where room ran out and prefixes met.
-  EXPECT_GT(preemptions, 4000u);
+  EXPECT_GT(preemptions, 1000u);
   EXPECT_GT(cached_tokens, 12000);
 }
 
