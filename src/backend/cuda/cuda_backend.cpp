@@ -75,6 +75,11 @@ class CudaBackend : public Backend {
   Status reserve(const StepLimits& limits) override { return ops_.reserve(limits, scratch_); }
 
   Result<StepView> stage(const StepInputs& inputs) override {
+    for (int32_t i = 0; i < inputs.view.logit_rows; ++i) {
+      const SampleParams& params = inputs.view.sample[i];
+      if (params.temperature > 0 && (params.top_k > 0 || params.top_p < 1 || params.min_p > 0))
+        return bad_input("sampling on the GPU: found top-k, top-p or min-p, allowed are temperature, penalties and bias");
+    }
     const auto* host = inputs.bytes.data();
     const size_t bytes = inputs.bytes.size();
     if (bytes > inputs_bytes_) {  // grows to the batch builder's buffer once, at its first step

@@ -1,5 +1,5 @@
 // Sampling of a row on the device: penalties, bias, the greedy choice or a Gumbel-max draw, and the log-probability, by
-// the definition in backend/sampler.h. Rows with cuts (top-k, top-p, min-p) or alternatives are finished by the host.
+// the definition in backend/sampler.h. Cuts (top-k, top-p, min-p) are refused when a step is staged.
 #pragma once
 
 #include "backend/cuda/kernels/params.h"
