@@ -1,7 +1,7 @@
 // Strict JSON: what the usual parsers let through is refused, by path.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "server/json_reader.h"
@@ -78,10 +78,10 @@ TEST(JsonReader, BombsAreCheap) {
   std::string objects = std::string(3'000'000, ' ');
   for (size_t i = 0; i + 5 < objects.size(); i += 5) objects.replace(i, 5, "{\"a\":");
   for (const std::string& text : {deep, keys, objects}) {
-    const auto before = std::chrono::steady_clock::now();
+    const std::clock_t before = std::clock();
     EXPECT_FALSE(parse_json(text, {}));
-    // Milliseconds, where nothing is quadratic; the room is for sanitizers on a busy machine.
-    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10));
+    // Milliseconds of the processor, where nothing is quadratic; the room is for sanitizers.
+    EXPECT_LT(std::clock() - before, 5 * CLOCKS_PER_SEC);
   }
 }
 

