@@ -17,17 +17,19 @@ const std::string& model() {
   return path;
 }
 
+// One thread: tests run beside others, and threads that wait for each other then wait for the others too.
+constexpr const char* kThreads = "--threads=1";
 constexpr const char* kFetch = "make models";
 constexpr const char* kLongQuestion = "Tell me a very long story about a dragon, in many chapters.";
 
 TEST(RealRun, NamesParis) {
   NEED_FILE(model(), kFetch);
-  const Outcome outcome = run({"run", model(), "-p", "What is the capital of France?"});
+  const Outcome outcome = run({"run", model(), kThreads, "-p", "What is the capital of France?"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, "The capital of France is Paris.\n");
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos) << "a progress bar in a pipe";
-  const Json answer = Json::parse(run({"run", model(), "-p", "What is the capital of France?", "--json"}).out,
-                                  nullptr, false);
+  const Json answer = Json::parse(
+      run({"run", model(), kThreads, "-p", "What is the capital of France?", "--json"}).out, nullptr, false);
   EXPECT_EQ(answer["finish_reason"], "stop");
   EXPECT_EQ(answer["text"], "The capital of France is Paris.");
   EXPECT_EQ(answer["tokens"].size(), answer["usage"]["completion_tokens"]);
@@ -36,7 +38,8 @@ TEST(RealRun, NamesParis) {
 TEST(RealRun, WhatLooksSpecialInAQuestionIsText) {
   NEED_FILE(model(), kFetch);
   const auto prompt_tokens = [](const std::string& text) {
-    return Json::parse(run({"run", model(), "-n", "1", "--json", "-p", text}).out)["usage"]["prompt_tokens"]
+    return Json::parse(
+               run({"run", model(), kThreads, "-n", "1", "--json", "-p", text}).out)["usage"]["prompt_tokens"]
         .get<int>();
   };
   // One special token against the eight tokens of its text: |im_end| counts as text only.
@@ -46,7 +49,7 @@ TEST(RealRun, WhatLooksSpecialInAQuestionIsText) {
 TEST(RealRun, StreamsAndStopsOnSignals) {
   NEED_FILE(model(), kFetch);
   for (const auto& [number, code] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 143}}) {
-    Program program({"run", model(), "-p", kLongQuestion, "-n", "4000"});
+    Program program({"run", model(), kThreads, "-p", kLongQuestion, "-n", "4000"});
     ASSERT_TRUE(program.wait_out(" "));  // a first word while the answer goes on
     program.send_signal(number);
     const Outcome outcome = program.finish();
@@ -59,7 +62,8 @@ TEST(RealRun, StreamsAndStopsOnSignals) {
 
 TEST(RealRun, ASignalEndsJsonWithWhatThereIs) {
   NEED_FILE(model(), kFetch);
-  Program program({"run", model(), "-p", kLongQuestion, "-n", "4000", "--json", "--log-level", "debug"});
+  Program program(
+      {"run", model(), kThreads, "-p", kLongQuestion, "-n", "4000", "--json", "--log-level", "debug"});
   ASSERT_TRUE(program.wait_err("memory: "));  // the engine has started
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   program.send_signal(SIGINT);
@@ -73,7 +77,7 @@ TEST(RealRun, ASignalEndsJsonWithWhatThereIs) {
 
 TEST(RealRun, AReaderThatLeavesEndsItQuietly) {
   NEED_FILE(model(), kFetch);
-  Program program({"run", model(), "-p", kLongQuestion, "-n", "4000"});
+  Program program({"run", model(), kThreads, "-p", kLongQuestion, "-n", "4000"});
   ASSERT_TRUE(program.wait_out(" "));
   program.close_output();
   const Outcome outcome = program.finish();
@@ -86,8 +90,8 @@ TEST(RealRun, AnInterruptedDumpLeavesNothing) {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "word ";
-  Program program({"run", model(), "--raw", "-f", folder.write("text", text), "-n", "0", "--dump-logits",
-                   folder.path("x.npy")});
+  Program program({"run", model(), kThreads, "--raw", "-f", folder.write("text", text), "-n", "0",
+                   "--dump-logits", folder.path("x.npy")});
   const auto partial = [&] {
     for (const auto& entry : std::filesystem::directory_iterator(folder.path("")))
       if (entry.path().filename().string().starts_with("x.npy")) return true;
@@ -141,7 +145,7 @@ TEST(RealInspect, NamesSchemes) {
 
 TEST(RealChat, RemembersAndReusesThePrefix) {
   NEED_FILE(model(), kFetch);
-  const Outcome outcome = run({"chat", model(), "--log-level", "info"},
+  const Outcome outcome = run({"chat", model(), kThreads, "--log-level", "info"},
                               "What is the capital of France?\nWhat did I ask you about?\n");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(outcome.out.starts_with("The capital of France is Paris.\n")) << outcome.out;
@@ -150,7 +154,7 @@ TEST(RealChat, RemembersAndReusesThePrefix) {
 
 TEST(RealChat, CtrlCStopsTheAnswerAndTwiceTheProgram) {
   NEED_FILE(model(), kFetch);
-  Program program({"chat", model()}, Program::Streams::terminal);
+  Program program({"chat", model(), kThreads}, Program::Streams::terminal);
   ASSERT_TRUE(program.wait_err("> "));
   program.write(std::string(kLongQuestion) + "\n");
   ASSERT_TRUE(program.wait_out(" "));
@@ -171,7 +175,7 @@ TEST(RealChat, CtrlCStopsTheAnswerAndTwiceTheProgram) {
 
 TEST(RealChat, TheEndOfInputLeaves) {
   NEED_FILE(model(), kFetch);
-  Program program({"chat", model()}, Program::Streams::terminal);
+  Program program({"chat", model(), kThreads}, Program::Streams::terminal);
   ASSERT_TRUE(program.wait_err("> "));
   program.write("/frobnicate\n");
   ASSERT_TRUE(program.wait_err("allowed are /reset"));  // a person's mistake does not end it

@@ -60,7 +60,8 @@ Matrix read_npy(const std::string& path) {
 }
 
 Json run_json(Args args, std::string_view input = "") {
-  args.insert(args.begin(), {"run", model()});
+  // One thread unless a test asks for more: tests run beside others.
+  args.insert(args.begin(), {"run", model(), "--threads=1"});
   args.push_back("--json");
   const Outcome outcome = run(args, input);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -273,7 +274,7 @@ TEST(TinyChat, KeepsHistoryAndCommandsWork) {
   const TemporaryFolder folder;
   const std::string saved = folder.path("saved.json");
   const Outcome outcome =
-      run({"chat", model(), "-n", "2", "--system", "S"},
+      run({"chat", model(), "--threads=1", "-n", "2", "--system", "S"},
           "one\n/save " + saved + "\n//two \\\nlines\n\"\"\"\nthree\n\nfour\n\"\"\"\n/save " + saved +
               ".2\n/reset\n/save " + saved + ".3\n/load " + saved + "\nlast\n/save " + saved +
               ".4\n/exit\nnever\n");
@@ -293,13 +294,16 @@ TEST(TinyChat, KeepsHistoryAndCommandsWork) {
 }
 
 TEST(TinyChat, FailingTurnsEndAScript) {
-  expect_error(run({"chat", model()}, "/frobnicate\nx\n"), 2, {"'/frobnicate'", "/reset, /save FILE"});
-  expect_error(run({"chat", model()}, "/save\nx\n"), 2, {"/save FILE"});
-  expect_error(run({"chat", model()}, "/load /nonexistent.json\nx\n"), 2, {"/nonexistent.json"});
-  expect_error(run({"chat", model()}, "\xff\n"), 2, {"message", "0xff"});
-  expect_error(run({"chat", model(), "--context", "999"}, "x\n"), 2, {"--context", "999", "128"});
-  EXPECT_EQ(run({"chat", model()}, "").code, 0);
-  EXPECT_EQ(run({"chat", model()}, "\n\n").out, "");
+  expect_error(run({"chat", model(), "--threads=1"}, "/frobnicate\nx\n"), 2,
+               {"'/frobnicate'", "/reset, /save FILE"});
+  expect_error(run({"chat", model(), "--threads=1"}, "/save\nx\n"), 2, {"/save FILE"});
+  expect_error(run({"chat", model(), "--threads=1"}, "/load /nonexistent.json\nx\n"), 2,
+               {"/nonexistent.json"});
+  expect_error(run({"chat", model(), "--threads=1"}, "\xff\n"), 2, {"message", "0xff"});
+  expect_error(run({"chat", model(), "--threads=1", "--context", "999"}, "x\n"), 2,
+               {"--context", "999", "128"});
+  EXPECT_EQ(run({"chat", model(), "--threads=1"}, "").code, 0);
+  EXPECT_EQ(run({"chat", model(), "--threads=1"}, "\n\n").out, "");
 }
 
 TEST(TinyChat, AFullContextIsAnErrorOrDropsTheOldestTurns) {
@@ -308,7 +312,7 @@ TEST(TinyChat, AFullContextIsAnErrorOrDropsTheOldestTurns) {
   std::string script;
   for (int turn = 0; turn < 8; ++turn) script += "turn number " + std::to_string(turn) + "\n";
   script += "/save " + saved + "\n";
-  const Args args = {"chat", model(), "-n", "4", "--system", "keep me"};
+  const Args args = {"chat", model(), "--threads=1", "-n", "4", "--system", "keep me"};
 
   const Outcome error = run(args, script);
   EXPECT_EQ(error.code, 1);
