@@ -21,11 +21,12 @@ inline void pause_cpu() {
 /// How long a worker polls for the next region before it sleeps: longer than the gap between two regions of a
 /// step, and than the sampling and planning between two steps, short enough that an idle server takes no
 /// measurable time.
-constexpr int64_t kIdleSpinUs = 200;
+constexpr int64_t kIdleSpinUs = 1000;
 
-/// How long a thread polls for others inside a region: they are as far as it is, unless the system runs
-/// something else on their cores; then polling takes the time that they need.
-constexpr int64_t kRegionSpinUs = 50;
+/// How long a thread polls for others inside a region, giving its core away now and then. Long, since a step
+/// has hundreds of such waits: on a machine with twenty other busy processes, sleeping after 50 us made a
+/// token ten times slower than polling on, as each wake-up waited for a time slice.
+constexpr int64_t kRegionSpinUs = 10000;
 
 /// Polls until ready() or the spin time has passed; says which. Gives the core away now and then: where there
 /// are more threads than free cores, the one waited for may need it.
