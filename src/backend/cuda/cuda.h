@@ -8,8 +8,7 @@
 namespace quintet {
 
 struct CudaOptions {
-  int ordinal = 0;     ///< which device
-  bool eager = false;  ///< every step is launched kernel by kernel, without graphs
+  int ordinal = 0;  ///< which device
 };
 
 /// not_found where there is no driver, no device or not that one; bad_input where the device is too old. The message
