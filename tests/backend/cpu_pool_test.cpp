@@ -34,9 +34,9 @@ TEST(CpuPool, NobodyPassesABarrierBeforeAllHaveCome) {
     pool.run([&](int thread) {
       for (int round = 1; round <= 200; ++round) {
         value[static_cast<size_t>(thread)] = round;
-        pool.barrier();
+        pool.barrier(thread);
         for (int other : value) wrong += other != round;
-        pool.barrier();
+        pool.barrier(thread);
       }
     });
     EXPECT_EQ(wrong, 0);
@@ -55,6 +55,27 @@ TEST(CpuPool, PartsCoverEverythingOnce) {
       }
       EXPECT_EQ(next, count);
     }
+}
+
+TEST(CpuPool, EveryItemIsTakenOnceInEachRegionAndAfterEachBarrier) {
+  for (int threads : {1, 2, 3, 5}) {
+    Pool pool(threads);
+    for (int64_t count : {0, 1, 2, 7, 100, 1000}) {
+      std::vector<std::atomic<int>> takes(static_cast<size_t>(count));
+      const auto take_all = [&] {
+        for (Range range = pool.take(count); !range.empty(); range = pool.take(count))
+          for (int64_t i = range.begin; i < range.end; ++i) ++takes[static_cast<size_t>(i)];
+      };
+      for (int region = 1; region <= 20; ++region) {
+        pool.run([&](int thread) {
+          take_all();
+          pool.barrier(thread);
+          take_all();
+        });
+        for (const auto& taken : takes) ASSERT_EQ(taken, 2 * region);
+      }
+    }
+  }
 }
 
 TEST(CpuPool, IdleThreadsSleep) {

@@ -52,7 +52,8 @@ class CpuBackend final : public Backend {
       void* data =
           mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (data == MAP_FAILED) return too_much(bytes);
-      (void)use;
+      // A page holds every layer's keys and values: with small pages each step would miss the TLB for each.
+      if (use == BufferUse::kv) madvise(data, rounded, MADV_HUGEPAGE);
       return Buffer(data, bytes, [rounded](void* p) { munmap(p, rounded); });
     }
     void* data = std::aligned_alloc(kAlignment, rounded);

@@ -153,7 +153,7 @@ void CpuOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
     if (stale) {
       const Range range = part_of(step.rows, thread, pool_.threads());
       fill_rope(table, range.begin, range.end);
-      pool_.barrier();
+      pool_.barrier(thread);
     }
     rope_store_rows(step, args, table, thread);
   });
@@ -293,17 +293,20 @@ void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int threa
   };
 
   if (split_) {
-    for (int64_t i = thread; i < items * max_splits_; i += threads) {
+    const auto attend_item = [&](int64_t i) {
       const QueryBlock& block = blocks_[static_cast<size_t>(i / max_splits_ / a.kv_heads)];
       const int kv_head = static_cast<int>(i / max_splits_ % a.kv_heads);
       const int split = block.low / kAttendSplit + static_cast<int>(i % max_splits_);
-      if (split > block.high / kAttendSplit) continue;
+      if (split > block.high / kAttendSplit) return;
       float* part = partial_.data() + i * record;
       load_queries(step, args, block, kv_head, scratch);
       attend_split(step, args, block, kv_head, split, scratch, part, part + kQueryLanes,
                    part + 2 * kQueryLanes);
-    }
-    pool_.barrier();
+    };
+    const int64_t all = items * max_splits_;
+    for (Range range = pool_.take(all); !range.empty(); range = pool_.take(all))
+      for (int64_t i = range.begin; i < range.end; ++i) attend_item(i);
+    pool_.barrier(thread);
     for (int64_t item = thread; item < items; item += threads) {
       const QueryBlock& block = blocks_[static_cast<size_t>(item / a.kv_heads)];
       const int first = block.low / kAttendSplit;
@@ -316,7 +319,7 @@ void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int threa
     }
     return;
   }
-  for (int64_t item = thread; item < items; item += threads) {
+  const auto attend_item = [&](int64_t item) {
     const QueryBlock& block = blocks_[static_cast<size_t>(item / a.kv_heads)];
     const int kv_head = static_cast<int>(item % a.kv_heads);
     load_queries(step, args, block, kv_head, scratch);
@@ -330,7 +333,9 @@ void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int threa
       fold(block, part);
     }
     write_heads(args, block, kv_head, scratch.total.data(), scratch.out.data());
-  }
+  };
+  for (Range range = pool_.take(items); !range.empty(); range = pool_.take(items))
+    for (int64_t item = range.begin; item < range.end; ++item) attend_item(item);
 }
 
 void CpuOps::attend(const StepView& step, const AttendArgs& args) {
@@ -356,10 +361,10 @@ void CpuOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs& 
     if (stale) {
       const Range range = part_of(step.rows, thread, pool_.threads());
       fill_rope(table, range.begin, range.end);
-      pool_.barrier();
+      pool_.barrier(thread);
     }
     rope_store_rows(step, store, table, thread);
-    pool_.barrier();
+    pool_.barrier(thread);
     attend_part(step, attend, thread);
   });
 }

@@ -187,12 +187,12 @@ void CpuOps::product_rows(const Product& p, int64_t row_begin, int64_t rows) {
     } else {
       const Range mine = part_of(rows, thread, pool_.threads());
       pack_rows(p, row_begin, groups_, packed, mine.begin, mine.end, scratch);
-      pool_.barrier();
+      pool_.barrier(thread);
     }
-    const Range range = part_of(tiles, thread, pool_.threads());
-    product_tiles(p, row_begin, rows, packed, range, scratch);
+    for (Range range = pool_.take(tiles); !range.empty(); range = pool_.take(tiles))
+      product_tiles(p, row_begin, rows, packed, range, scratch);
     if (!p.post_norm.weight) return;
-    pool_.barrier();
+    pool_.barrier(thread);
     const float* norm = vector_of(p.post_norm.weight, p.out.cols);
     const Range mine = part_of(rows, thread, pool_.threads());
     for (int64_t row = row_begin + mine.begin; row < row_begin + mine.end; ++row) {

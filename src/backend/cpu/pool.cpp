@@ -28,10 +28,18 @@ constexpr int64_t kIdleSpinUs = 1000;
 /// token ten times slower than polling on, as each wake-up waited for a time slice.
 constexpr int64_t kRegionSpinUs = 10000;
 
+}  // namespace
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 /// Polls until ready() or the spin time has passed; says which. Gives the core away now and then: where there
 /// are more threads than free cores, the one waited for may need it.
 template <class Ready>
-bool spin(int64_t spin_us, Ready&& ready) {
+bool Pool::spin(int thread, int64_t spin_us, Ready&& ready) {
   for (int i = 0; i < 64; ++i) {
     if (ready()) return true;
     pause_cpu();
@@ -42,21 +50,40 @@ bool spin(int64_t spin_us, Ready&& ready) {
       if (ready()) return true;
       pause_cpu();
     }
-    if (round % 16 == 0) sched_yield();
+    if (round % 16 != 0) continue;
+    leave_shared_core(thread);
+    sched_yield();
   }
   return false;
 }
 
-}  // namespace
-
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+/// Two threads of a pool on one core take turns, each waiting for the other, and look busy to the kernel,
+/// which moves neither for many milliseconds though other cores may idle: the one that notices goes
+/// elsewhere.
+void Pool::leave_shared_core(int thread) {
+  const int here = sched_getcpu();
+  core_[static_cast<size_t>(thread)].index.store(here, std::memory_order_relaxed);
+  const auto is_here = [&](const Core& core) {
+    return &core != &core_[static_cast<size_t>(thread)] && core.index.load(std::memory_order_relaxed) == here;
+  };
+  cpu_set_t allowed;
+  if (here < 0 || here >= CPU_SETSIZE || std::none_of(core_.begin(), core_.end(), is_here) ||
+      sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < threads())
+    return;
+  cpu_set_t others = allowed;
+  CPU_CLR(here, &others);
+  if (sched_setaffinity(0, sizeof(others), &others) != 0) return;
+  core_[static_cast<size_t>(thread)].index.store(sched_getcpu(), std::memory_order_relaxed);
+  (void)sched_setaffinity(0, sizeof(allowed), &allowed);
 }
 
-Pool::Pool(int threads) {
-  const int count = threads > 0 ? threads : usable_cores();
+void Pool::call(int thread) {
+  core_[static_cast<size_t>(thread)].index.store(sched_getcpu(), std::memory_order_relaxed);
+  function_(context_, thread);
+}
+
+Pool::Pool(int threads) : core_(static_cast<size_t>(threads > 0 ? threads : usable_cores())) {
+  const auto count = static_cast<int>(core_.size());
   workers_.reserve(static_cast<size_t>(count - 1));
   for (int i = 1; i < count; ++i) workers_.emplace_back([this, i] { work(i); });
 }
@@ -69,38 +96,52 @@ Pool::~Pool() {
 }
 
 void Pool::region(Region function, void* context) {
+  taken_.store(0, std::memory_order_relaxed);  // published with the epoch below
   if (workers_.empty()) return function(context, 0);
   function_ = function;
   context_ = context;
   pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   epoch_.fetch_add(1);                            // publishes the fields above
   if (sleepers_.load() > 0) epoch_.notify_all();  // a system call: only where somebody sleeps
-  function(context, 0);
-  if (spin(kRegionSpinUs, [&] { return pending_.load(std::memory_order_acquire) == 0; })) return;
+  call(0);
+  if (spin(0, kRegionSpinUs, [&] { return pending_.load(std::memory_order_acquire) == 0; })) return;
   // Only the last worker notifies; a count that went from 2 to 1 meanwhile leaves us asleep, which is right.
   for (int left = pending_.load(std::memory_order_acquire); left != 0;
        left = pending_.load(std::memory_order_acquire))
     pending_.wait(left, std::memory_order_acquire);
 }
 
-void Pool::barrier() {
-  if (workers_.empty()) return;
+Range Pool::take(int64_t count) {
+  int64_t begin = taken_.load(std::memory_order_relaxed);
+  while (begin < count) {
+    // Guided self-scheduling (Polychronopoulos and Kuck, 1987).
+    const int64_t left = count - begin;
+    const int64_t size = workers_.empty() ? left : std::max<int64_t>(1, left / (threads() + 1));
+    if (taken_.compare_exchange_weak(begin, begin + size, std::memory_order_relaxed))
+      return {begin, begin + size};
+  }
+  return {};
+}
+
+void Pool::barrier(int thread) {
+  if (workers_.empty()) return taken_.store(0, std::memory_order_relaxed);
   const uint32_t epoch = barrier_epoch_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads() - 1) {
     arrived_.store(0, std::memory_order_relaxed);
+    taken_.store(0, std::memory_order_relaxed);
     barrier_epoch_.store(epoch + 1, std::memory_order_release);
     barrier_epoch_.notify_all();  // no system call where nobody sleeps
     return;
   }
   const auto passed = [&] { return barrier_epoch_.load(std::memory_order_acquire) != epoch; };
-  if (spin(kRegionSpinUs, passed)) return;
+  if (spin(thread, kRegionSpinUs, passed)) return;
   while (!passed()) barrier_epoch_.wait(epoch, std::memory_order_acquire);
 }
 
 void Pool::work(int thread) {
   uint32_t seen = 0;
   while (true) {
-    if (!spin(kIdleSpinUs, [&] { return epoch_.load(std::memory_order_acquire) != seen; })) {
+    if (!spin(thread, kIdleSpinUs, [&] { return epoch_.load(std::memory_order_acquire) != seen; })) {
       // The caller raises the epoch before it reads sleepers_, we raise sleepers_ before we read the epoch
       // (inside wait), all sequentially consistent: one of the two sees the other.
       sleepers_.fetch_add(1);
@@ -109,7 +150,7 @@ void Pool::work(int thread) {
     }
     ++seen;
     if (stop_.load(std::memory_order_relaxed)) return;
-    function_(context_, thread);
+    call(thread);
     if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
   }
 }

@@ -69,12 +69,13 @@ bool in_file_mapping(const uint8_t* begin, size_t bytes) {
   return found;
 }
 
-/// Lets go the whole pages of [begin, end), which are packed and not read again.
+/// Lets go the pages that [begin, end) touches. Those at its ends may still be wanted: they come back from
+/// the file.
 void drop_pages(const uint8_t* begin, const uint8_t* end) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t low = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
-  const uintptr_t high = reinterpret_cast<uintptr_t>(end) / page * page;
-  if (low < high) madvise(reinterpret_cast<void*>(low), high - low, MADV_DONTNEED);
+  const uintptr_t low = reinterpret_cast<uintptr_t>(begin) / page * page;
+  const uintptr_t high = (reinterpret_cast<uintptr_t>(end) + page - 1) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(low), high - low, MADV_DONTNEED);
 }
 
 /// Packs tile `tile` of a part; returns the row of a value that is not finite, or -1.
@@ -209,25 +210,31 @@ Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const 
     mapped[i] = in_file_mapping(parts[i].bytes.data(), parts[i].bytes.size());
   std::vector<std::atomic<int64_t>> bad(parts.size());
   for (auto& row : bad) row = -1;
-  pool.run([&](int thread) {
+  // Tiles [begin, end) of part i, read once: their pages are let go as soon as a megabyte lies behind.
+  const auto pack_tiles = [&](size_t i, int64_t begin, int64_t end) {
     constexpr size_t kDropBytes = size_t{1} << 20;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const HostWeight& part = parts[i];
-      const Range range = part_of(weight->segments[i].tiles, thread, pool.threads());
-      const auto source_at = [&](int64_t tile) {
-        return part.bytes.data() + static_cast<size_t>(std::min(tile * kTileRows, part.n) * part.row_bytes());
-      };
-      const uint8_t* kept = source_at(range.begin);
-      for (int64_t tile = range.begin; tile < range.end; ++tile) {
-        const int64_t row = pack_tile(part, weight->segments[i], tile);
-        int64_t none = -1;
-        if (row >= 0) bad[i].compare_exchange_strong(none, row);
-        const uint8_t* read = source_at(tile + 1);
-        if (mapped[i] && (static_cast<size_t>(read - kept) >= kDropBytes || tile + 1 == range.end)) {
-          drop_pages(kept, read);
-          kept = read;
-        }
+    const HostWeight& part = parts[i];
+    const auto source_at = [&](int64_t tile) {
+      return part.bytes.data() + static_cast<size_t>(std::min(tile * kTileRows, part.n) * part.row_bytes());
+    };
+    const uint8_t* kept = source_at(begin);
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t row = pack_tile(part, weight->segments[i], tile);
+      int64_t none = -1;
+      if (row >= 0) bad[i].compare_exchange_strong(none, row);
+      const uint8_t* read = source_at(tile + 1);
+      if (mapped[i] && (static_cast<size_t>(read - kept) >= kDropBytes || tile + 1 == end)) {
+        drop_pages(kept, read);
+        kept = read;
       }
+    }
+  };
+  pool.run([&](int) {
+    for (Range range = pool.take(tiles); !range.empty(); range = pool.take(tiles)) {
+      int64_t before = 0;
+      for (size_t i = 0; i < parts.size(); before += weight->segments[i].tiles, ++i)
+        pack_tiles(i, std::max<int64_t>(range.begin - before, 0),
+                   std::min(range.end - before, weight->segments[i].tiles));
     }
   });
   for (size_t i = 0; i < parts.size(); ++i)
