@@ -30,6 +30,7 @@ constexpr std::array kVerbs = {
     VerbEntry{"tokenize", "Text to token ids and back", make_tokenize_verb},
     VerbEntry{"template", "Render a conversation with a model's chat template", make_template_verb},
     VerbEntry{"bench", "Measure prompt and decode speed beside the machine's ceilings", make_bench_verb},
+    VerbEntry{"eval", "Measure perplexity, and how far models are from a reference", make_eval_verb},
 };
 
 const VerbEntry* find_verb(std::string_view name) {
@@ -119,6 +120,7 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
   const VerbOutcome outcome = verb->run(common);
   spdlog::default_logger()->flush();
   if (outcome.signal != 0 && outcome.status) return kSignalled + outcome.signal;
+  if (outcome.missed && outcome.status) return kFailed;
   return exit_code(who, outcome.status);
 }
 

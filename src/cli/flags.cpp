@@ -51,9 +51,22 @@ void FlagSet::model(std::string& path) {
       ->type_name("");
 }
 
+void FlagSet::models(std::vector<std::string>& paths) {
+  app_.add_option("MODEL", paths, "GGUF files or Hugging Face folders")
+      ->required()
+      ->type_name("")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 Flag FlagSet::text(const std::string& name, std::string& value, const std::string& kind,
                    const std::string& help) {
   return Flag(app_.add_option(name, value, help)->type_name(kind));
+}
+
+Flag FlagSet::text_pair(const std::string& name, std::pair<std::string, std::string>& values,
+                        const std::string& kind, const std::string& help) {
+  return Flag(app_.add_option(name, values, help)->type_name(kind)->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeAll));
 }
 
 Flag FlagSet::toggle(const std::string& name, bool& value, const std::string& help) {

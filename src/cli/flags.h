@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/verb.h"
@@ -41,8 +42,13 @@ class FlagSet {
 
   /// The positional MODEL.
   void model(std::string& path);
+  /// One or more of them.
+  void models(std::vector<std::string>& paths);
   /// `name` as "-n,--tokens"; `kind` is what --help shows for the value: "FILE".
   Flag text(const std::string& name, std::string& value, const std::string& kind, const std::string& help);
+  /// Two values after one flag; `kind` as "MODEL FILE".
+  Flag text_pair(const std::string& name, std::pair<std::string, std::string>& values, const std::string& kind,
+                 const std::string& help);
   Flag toggle(const std::string& name, bool& value, const std::string& help);
   Flag choice(const std::string& name, std::string& value, std::vector<std::string> allowed,
               const std::string& help);

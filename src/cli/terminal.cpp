@@ -100,26 +100,30 @@ LineReader::Outcome LineReader::read(std::string& line) {
   }
 }
 
-ProgressBar::ProgressBar(std::string label)
-    : label_(std::move(label)), enabled_(stderr_is_terminal()), start_us_(now_us()) {}
+ProgressBar::ProgressBar(std::string label, Unit unit)
+    : label_(std::move(label)), unit_(unit), enabled_(stderr_is_terminal()), start_us_(now_us()) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
 }
 
-void ProgressBar::update(uint64_t done_bytes, uint64_t total_bytes) {
-  if (!enabled_ || total_bytes == 0) return;
+void ProgressBar::update(uint64_t done, uint64_t total) {
+  if (!enabled_ || total == 0) return;
   const int64_t now = now_us();
   if (now - last_us_ < kDrawEvery_us) return;
   last_us_ = now;
   drawn_ = true;
-  const double share = std::min(1.0, static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+  const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   const auto full = static_cast<size_t>(share * kBarCells);
   const double seconds = std::max(1e-6, static_cast<double>(now - start_us_) * 1e-6);
-  const auto speed = static_cast<uint64_t>(static_cast<double>(done_bytes) / seconds);
-  (void)write_all(STDERR_FILENO, fmt::format("\r{} [{}{}] {:3.0f} % of {} at {}/s\x1b[K", label_,
-                                             std::string(full, '='), std::string(kBarCells - full, ' '),
-                                             share * 100, format_bytes(total_bytes), format_bytes(speed)));
+  const auto speed = static_cast<uint64_t>(static_cast<double>(done) / seconds);
+  const auto amount = [&](uint64_t value) {
+    return unit_ == Unit::bytes ? format_bytes(value) : fmt::format("{} tokens", value);
+  };
+  const std::string left = share > 0 ? fmt::format(", {:.0f} s left", seconds * (1 - share) / share) : "";
+  (void)write_all(STDERR_FILENO,
+                  fmt::format("\r{} [{}{}] {:3.0f} % of {} at {}/s{}\x1b[K", label_, std::string(full, '='),
+                              std::string(kBarCells - full, ' '), share * 100, amount(total), amount(speed), left));
 }
 
 }  // namespace quintet

@@ -56,16 +56,19 @@ class LineReader {
   bool end_ = false;
 };
 
-/// A bar on stderr with the speed of a load. Draws only on a terminal, at most ten times a second, and leaves
-/// nothing behind.
+/// A bar on stderr with the speed of what goes on and the time that is left. Draws only on a terminal, at most
+/// ten times a second, and leaves nothing behind.
 class ProgressBar {
  public:
-  explicit ProgressBar(std::string label);
+  enum class Unit { bytes, tokens };
+
+  explicit ProgressBar(std::string label, Unit unit = Unit::bytes);
   ~ProgressBar();
-  void update(uint64_t done_bytes, uint64_t total_bytes);
+  void update(uint64_t done, uint64_t total);
 
  private:
   std::string label_;
+  Unit unit_;
   bool enabled_;
   bool drawn_ = false;
   int64_t start_us_, last_us_ = 0;

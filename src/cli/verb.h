@@ -24,6 +24,7 @@ struct CommonOptions {
 struct VerbOutcome {
   Status status;
   int signal = 0;
+  bool missed = false;  ///< the work was done and its result missed what was asked of it: exit code 1
 
   VerbOutcome() = default;
   VerbOutcome(Error error) : status(std::move(error)) {}     // NOLINT: implicit, so that TRY works
@@ -54,5 +55,6 @@ std::unique_ptr<Verb> make_tokenize_verb();
 std::unique_ptr<Verb> make_template_verb();
 std::unique_ptr<Verb> make_serve_verb();
 std::unique_ptr<Verb> make_bench_verb();
+std::unique_ptr<Verb> make_eval_verb();
 
 }  // namespace quintet

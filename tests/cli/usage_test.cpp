@@ -9,13 +9,14 @@
 namespace quintet::test {
 namespace {
 
-const Args kVerbs = {"run", "chat", "serve", "inspect", "tokenize", "template", "bench"};
+const Args kVerbs = {"run", "chat", "serve", "inspect", "tokenize", "template", "bench", "eval"};
 
 /// Arguments with which the verb gets as far as opening its model.
 Args command(const std::string& verb, const std::string& model) {
   Args args = {verb, model};
   if (verb == "run" || verb == "tokenize") args.insert(args.end(), {"-p", "Hello"});
   if (verb == "template") args.insert(args.end(), {"-p", R"([{"role": "user", "content": "Hello"}])"});
+  if (verb == "eval") args.insert(args.end(), {"--perplexity", source_path("LICENSE")});
   if (verb == "serve") args.insert(args.end(), {"--port", "0"});
   return args;
 }
@@ -59,9 +60,9 @@ TEST(Usage, EveryVerbHasHelpWithExamplesAndTheCommonFlags) {
 }
 
 TEST(Usage, TheVerbIsChecked) {
-  expect_error(run({}), 2, {"no verb", "run, chat, serve, inspect, tokenize, template, bench"});
+  expect_error(run({}), 2, {"no verb", "run, chat, serve, inspect, tokenize, template, bench, eval"});
   expect_error(run({"frobnicate"}), 2,
-               {"'frobnicate'", "run, chat, serve, inspect, tokenize, template, bench"});
+               {"'frobnicate'", "run, chat, serve, inspect, tokenize, template, bench, eval"});
   expect_error(run({"--frobnicate"}), 2, {"'--frobnicate'"});
 }
 

@@ -1,0 +1,23 @@
+// A loop whose turns threads take one by one.
+#include "base/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace quintet {
+
+void parallel_for(int64_t count, int threads, const std::function<void(int64_t i)>& body) {
+  const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const auto wanted = std::min<int64_t>(threads > 0 ? threads : cores, count);
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    for (int64_t i = next++; i < count; i = next++) body(i);
+  };
+  std::vector<std::jthread> others;
+  for (int64_t i = 1; i < wanted; ++i) others.emplace_back(work);
+  work();
+}
+
+}  // namespace quintet

@@ -1,0 +1,324 @@
+// `quintet eval`: perplexity of a text, and the distance of models from a reference.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "eval/scores.h"
+
+namespace quintet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultContext_tokens = 512;
+
+/// FNV-1a, to tell one set of reference probabilities from another (not against an adversary).
+class Fingerprint {
+ public:
+  void add(std::string_view bytes) {
+    for (const char c : bytes) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+    value_ = (value_ ^ 0xFF) * 0x100000001B3u;  // so that "a", "b" is not "ab"
+  }
+  void add(int64_t number) { add(fmt::format("{}", number)); }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xCBF29CE484222325u;
+};
+
+/// What a model is on disk: its files' sizes and times, so that a changed reference is not taken for the old
+/// one.
+Fingerprint fingerprint_of_model(const std::string& path) {
+  namespace fs = std::filesystem;
+  Fingerprint print;
+  const auto add = [&](const fs::path& file) {
+    std::error_code ignored;
+    print.add(file.filename().string());
+    print.add(static_cast<int64_t>(fs::file_size(file, ignored)));
+    print.add(static_cast<int64_t>(fs::last_write_time(file, ignored).time_since_epoch().count()));
+  };
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    files.push_back(entry->path());
+  std::sort(files.begin(), files.end());
+  if (files.empty()) files.emplace_back(path);
+  for (const auto& file : files) add(file);
+  return print;
+}
+
+/// A figure that --gate bounds.
+struct GateFigure {
+  std::string_view name;
+  bool at_most;  ///< the other way round: at least
+  double (*of)(const Summary&);
+};
+constexpr std::array kGateFigures = {
+    GateFigure{"kl", true, [](const Summary& s) { return s.kl_mean; }},
+    GateFigure{"kl_p99", true, [](const Summary& s) { return s.kl_p99; }},
+    GateFigure{"top1", false, [](const Summary& s) { return s.top1; }},
+    GateFigure{"ppl", true, [](const Summary& s) { return s.ppl; }},
+    GateFigure{"ppl_ratio", true, [](const Summary& s) { return s.ppl_ratio; }},
+};
+
+struct Gate {
+  const GateFigure* figure = nullptr;
+  double bound = 0;
+};
+
+/// "kl=0.05,top1=0.9".
+Result<std::vector<Gate>> parse_gates(std::string_view text) {
+  std::string names;
+  for (const auto& figure : kGateFigures)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", figure.name);
+  const auto fault = [&](std::string_view found) {
+    return bad_input(fmt::format(
+        "--gate: found '{}', allowed are NAME=X with the names {}, separated by commas", found, names));
+  };
+  std::vector<Gate> gates;
+  while (!text.empty()) {
+    const auto part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    const auto equals = part.find('=');
+    if (equals == part.npos) return fault(part);
+    Gate gate;
+    for (const auto& figure : kGateFigures)
+      if (figure.name == part.substr(0, equals)) gate.figure = &figure;
+    const auto number = part.substr(equals + 1);
+    const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), gate.bound);
+    if (!gate.figure || failed != std::errc() || end != number.data() + number.size()) return fault(part);
+    gates.push_back(gate);
+  }
+  return gates;
+}
+
+class EvalVerb : public Verb {
+ public:
+  std::string_view examples() const override {
+    return "  quintet eval model.gguf --perplexity wiki.test.raw\n"
+           "  quintet eval model.gguf --perplexity wiki.test.raw --context 2048 --stride 512 --tokens 65536\n"
+           "  quintet eval Q4_K_M.gguf int4/ int8/ --kl model-f16.gguf wiki.test.raw\n"
+           "  quintet eval int4/ --kl model-f16.gguf wiki.test.raw --gate kl=0.05,top1=0.9 --json\n"
+           "  quintet eval int4/ --kl model-f16.gguf wiki.test.raw --reference-cache f16.logp\n";
+  }
+
+  void declare(FlagSet& flags) override {
+    flags.models(paths_);
+    perplexity_flag_ = flags.text("--perplexity", perplexity_file_, "FILE", "Perplexity of this text");
+    kl_flag_ = flags
+                   .text_pair("--kl", kl_, "REFERENCE FILE",
+                              "Perplexity of the text, and KL divergence from the reference model on it")
+                   .excludes(perplexity_flag_);
+    flags.integer("--context", {context_, 2, INT32_MAX},
+                  "Tokens that a model reads at once (default 512, BOS included where the model has one)");
+    stride_flag_ = flags.integer("--stride", {stride_, 1, INT32_MAX},
+                                 "Tokens from one window to the next (default: the context, so none twice)");
+    flags.integer("--tokens", {tokens_, 2, INT64_MAX}, "Only so many tokens of the text, from its beginning");
+    flags
+        .text("--reference-cache", cache_path_, "FILE",
+              "Keep the reference's probabilities here, or take them from here")
+        .needs(kl_flag_);
+    flags.text(
+        "--gate", gate_, "NAME=X,...",
+        "Exit code 1 where a model has more than this kl, kl_p99, ppl or ppl_ratio, or less than this top1");
+    flags.toggle("--json", json_, "Print one JSON object a model, one a line");
+  }
+
+  VerbOutcome run(const CommonOptions& common) override {
+    common_ = common;
+    if (!perplexity_flag_.given() && !kl_flag_.given())
+      return bad_input("nothing to measure, allowed are --perplexity FILE and --kl REFERENCE FILE");
+    if (stride_flag_.given() && stride_ > context_)
+      return bad_input(
+          fmt::format("--stride: found {}, allowed are 1 to {} (the context)", stride_, context_));
+    TRY_ASSIGN(gates_, parse_gates(gate_));
+    for (const Gate& gate : gates_)
+      if (gate.figure->name != "ppl" && !kl_flag_.given())
+        return bad_input(fmt::format("--gate: {} needs --kl REFERENCE FILE", gate.figure->name));
+    const std::string& file = kl_flag_.given() ? kl_.second : perplexity_file_;
+    TRY_ASSIGN(text_, read_text(file, "text"));
+    if (const size_t at = find_broken_utf8(text_); at != std::string::npos)
+      return bad_input(fmt::format("{}: byte {} is no UTF-8, allowed is a text in UTF-8", file, at));
+
+    const Interrupts interrupts;
+    interrupts_ = &interrupts;
+    const Status status = measure();
+    if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
+    if (!status) return status;
+    VerbOutcome outcome;
+    outcome.missed = missed_;
+    return outcome;
+  }
+
+ private:
+  Status measure() {
+    std::optional<LogProbFile> reference;
+    if (kl_flag_.given()) {
+      TRY_ASSIGN(auto file, reference_rows());
+      reference.emplace(std::move(file));
+    }
+    Output output;
+    bool head = !json_;
+    for (const std::string& path : paths_) {
+      TRY_ASSIGN(const Session session, open_session(path, common_, load_options()));
+      TRY_ASSIGN(const ScoredText text, cut(*session.model));
+      if (reference && text.tokens != reference_text_.tokens)
+        return bad_input(
+            fmt::format("{}: the text has {} tokens here and {} in {}, or other ids; allowed is "
+                        "the same tokenizer",
+                        path, text.tokens.size(), reference_text_.tokens.size(), kl_.first));
+      if (reference && session.model->config.vocabulary != reference->shape().vocabulary)
+        return bad_input(fmt::format("{}: found a vocabulary of {}, allowed is {}, the reference's", path,
+                                     session.model->config.vocabulary, reference->shape().vocabulary));
+      TRY_ASSIGN(const TokenScores scores,
+                 score(session, text, reference ? &*reference : nullptr, nullptr, path));
+      const Summary summary = summarize(scores);
+      if (std::exchange(head, false)) TRY(output.print(table_head(summary.compared)));
+      TRY(output.print(json_ ? json_line(path, *session.model, summary) + "\n"
+                             : table_row(path, *session.model, summary)));
+      check_gates(path, summary);
+    }
+    return {};
+  }
+
+  LoadOptions load_options() const {
+    LoadOptions options;
+    options.context = static_cast<int32_t>(context_);
+    return options;
+  }
+
+  Result<ScoredText> cut(const Model& model) const {
+    TRY(check_context(context_, model));
+    ScoredText text;
+    if (!model.tokenizer)
+      return bad_input(fmt::format("{}: found no tokenizer, allowed is a model with one", model.path));
+    text.tokens = model.tokenizer->encode(text_, {.add_bos = false});
+    const TokenizerSpec& spec = model.tokenizer->spec();
+    if (spec.add_bos) text.bos = spec.bos;
+    if (tokens_ > 0 && static_cast<int64_t>(text.tokens.size()) > tokens_)
+      text.tokens.resize(static_cast<size_t>(tokens_));
+    const int64_t stride = stride_flag_.given() ? stride_ : context_;
+    text.windows = cut_windows(static_cast<int64_t>(text.tokens.size()), static_cast<int32_t>(context_),
+                               static_cast<int32_t>(stride), text.bos.has_value());
+    if (text.windows.empty())
+      return bad_input(fmt::format("text: found {} tokens, allowed are {} and more", text.tokens.size(),
+                                   text.bos ? 1 : 2));
+    return text;
+  }
+
+  Result<TokenScores> score(const Session& session, const ScoredText& text, LogProbFile* reference,
+                            LogProbFile* record, const std::string& label) const {
+    ProgressBar bar(label, ProgressBar::Unit::tokens);
+    return score_text(*session.backend, *session.model, text,
+                      {.threads = common_.backend.threads,
+                       .reference = reference,
+                       .record = record,
+                       .progress = [&](int64_t done, int64_t total) {
+                         bar.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+                         return interrupts_->signal() == 0;
+                       }});
+  }
+
+  /// The reference's probabilities: from the cache where it has them, else from the model. Only text and
+  /// tokenizer of the reference are loaded in the first case.
+  Result<LogProbFile> reference_rows() {
+    TRY_ASSIGN(const auto text_model, load_text(kl_.first, load_options()));
+    TRY_ASSIGN(reference_text_, cut(*text_model));
+    Fingerprint key = fingerprint_of_model(kl_.first);
+    for (const TokenId token : reference_text_.tokens) key.add(int64_t{token});
+    for (const Window& window : reference_text_.windows) key.add(window.begin * 31 + window.scored);
+    const LogProbFile::Shape shape{.key = key.value(),
+                                   .rows = reference_text_.scored_tokens(),
+                                   .vocabulary = text_model->config.vocabulary};
+    if (!cache_path_.empty()) {
+      auto cached = LogProbFile::open(cache_path_, shape);
+      if (cached || cached.error().kind != ErrorKind::not_found) return cached;
+    }
+    TRY_ASSIGN(const Session session, open_session(kl_.first, common_, load_options()));
+    TRY_ASSIGN(LogProbFile file, LogProbFile::create(cache_path_, shape));
+    TRY(score(session, reference_text_, nullptr, &file, kl_.first));
+    TRY(file.finish());
+    if (cache_path_.empty()) return file;
+    return LogProbFile::open(cache_path_, shape);
+  }
+
+  void check_gates(const std::string& path, const Summary& summary) {
+    for (const Gate& gate : gates_) {
+      const double found = gate.figure->of(summary);
+      if (gate.figure->at_most ? found <= gate.bound : found >= gate.bound) continue;
+      missed_ = true;
+      say(fmt::format("quintet eval: {}: {} is {:.6g}, the gate allows at {} {:.6g}", path, gate.figure->name,
+                      found, gate.figure->at_most ? "most" : "least", gate.bound));
+    }
+  }
+
+  static std::string table_head(bool compared) {
+    std::string head = fmt::format("{:>10} {:>8} {:>26}", "bytes", "tokens", "ppl (95 %)");
+    if (compared)
+      head += fmt::format(" {:>28} {:>9} {:>9} {:>22} {:>24}", "KL (95 %)", "p99", "max", "same top-1 (95 %)",
+                          "ppl ratio (95 %)");
+    return head + "  model\n";
+  }
+
+  static std::string table_row(const std::string& path, const Model& model, const Summary& s) {
+    const auto with_interval = [](double value, const Interval& interval, int digits) {
+      return fmt::format("{:.{}f} ({:.{}f}-{:.{}f})", value, digits, interval.low, digits, interval.high,
+                         digits);
+    };
+    std::string row = fmt::format("{:>10} {:>8} {:>26}", format_bytes(model.file_bytes), s.tokens,
+                                  with_interval(s.ppl, s.ppl_interval, 3));
+    if (s.compared)
+      row +=
+          fmt::format(" {:>28} {:>9.5f} {:>9.4f} {:>22} {:>24}", with_interval(s.kl_mean, s.kl_interval, 6),
+                      s.kl_p99, s.kl_max, with_interval(s.top1, s.top1_interval, 3),
+                      with_interval(s.ppl_ratio, s.ppl_ratio_interval, 4));
+    return row + "  " + path + "\n";
+  }
+
+  static std::string json_line(const std::string& path, const Model& model, const Summary& s) {
+    const auto interval = [](const Interval& i) { return Json::array({i.low, i.high}); };
+    Json line = {{"path", path},
+                 {"bytes", model.file_bytes},
+                 {"tokens", s.tokens},
+                 {"ppl", s.ppl},
+                 {"ppl_ci", interval(s.ppl_interval)}};
+    if (s.compared) {
+      line["kl_mean"] = s.kl_mean;
+      line["kl_ci"] = interval(s.kl_interval);
+      line["kl_p99"] = s.kl_p99;
+      line["kl_max"] = s.kl_max;
+      line["top1"] = s.top1;
+      line["top1_ci"] = interval(s.top1_interval);
+      line["ppl_ratio"] = s.ppl_ratio;
+      line["ppl_ratio_ci"] = interval(s.ppl_ratio_interval);
+    }
+    return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  std::vector<std::string> paths_;
+  std::string perplexity_file_, cache_path_, gate_;
+  std::pair<std::string, std::string> kl_;
+  int64_t context_ = kDefaultContext_tokens, stride_ = 0, tokens_ = 0;
+  bool json_ = false;
+  Flag perplexity_flag_, kl_flag_, stride_flag_;
+
+  CommonOptions common_;
+  const Interrupts* interrupts_ = nullptr;
+  std::string text_;
+  std::vector<Gate> gates_;
+  ScoredText reference_text_;
+  bool missed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_eval_verb() { return std::make_unique<EvalVerb>(); }
+
+}  // namespace quintet

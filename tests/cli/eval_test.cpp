@@ -1,0 +1,182 @@
+// `quintet eval` on tiny models of the source tree: its figures against those computed here from dumped
+// logits.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "cli/program.h"
+
+namespace quintet::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kText = "The quick brown fox jumps over the lazy dog, and then it sleeps for a while.";
+
+std::string tiny(const std::string& name) { return source_path("tests/golden/data/tiny/" + name); }
+
+Args eval(const Args& more) {
+  Args args = {"eval", "--threads=1"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+/// [rows][vocabulary] log-probabilities of the text's positions, BOS first.
+std::vector<std::vector<double>> log_probs(const TemporaryFolder& folder, const std::string& model) {
+  const std::string path = folder.path("logits.npy");
+  EXPECT_EQ(run({"run", model, "--threads=1", "--raw", "-p", kText, "-n", "0", "--dump-logits", path}).code,
+            0);
+  const std::string bytes = read_file(path);
+  const size_t header =
+      10 + static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
+  const size_t rows = kText.size() + 1;  // a token each for BOS and every byte
+  const size_t vocabulary = (bytes.size() - header) / sizeof(float) / rows;
+  std::vector<std::vector<double>> all(rows);
+  for (size_t r = 0; r < rows; ++r) {
+    std::vector<float> logits(vocabulary);
+    std::memcpy(logits.data(), bytes.data() + header + r * vocabulary * sizeof(float),
+                vocabulary * sizeof(float));
+    const double top = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(logit - top);
+    for (const float logit : logits) all[r].push_back(logit - top - std::log(sum));
+  }
+  return all;
+}
+
+std::vector<int> ids() {
+  const Outcome outcome = run({"tokenize", tiny("llama-plain.gguf"), "-p", kText});
+  std::vector<int> ids;
+  size_t at = 0;
+  while (at < outcome.out.size() && outcome.out[at] != '\n') {
+    size_t used = 0;
+    ids.push_back(std::stoi(outcome.out.substr(at), &used));
+    at += used;
+    while (at < outcome.out.size() && outcome.out[at] == ' ') ++at;
+  }
+  return ids;
+}
+
+TEST(Eval, PerplexityAndDivergenceAreThoseOfTheLogits) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("text.txt", kText);
+  const std::string model = tiny("llama-linear.gguf"), reference = tiny("llama-plain.gguf");
+  const Outcome outcome =
+      run(eval({model, reference, "--kl", reference, text, "--context", "100", "--json"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  const auto p = log_probs(folder, reference), q = log_probs(folder, model);
+  auto tokens = ids();
+  if (tokens.size() == p.size()) tokens.erase(tokens.begin());  // BOS
+  ASSERT_EQ(tokens.size() + 1, p.size());
+  double nll = 0, reference_nll = 0, kl = 0, kl_max = 0, same = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto target = static_cast<size_t>(tokens[i]);
+    nll -= q[i][target];
+    reference_nll -= p[i][target];
+    double row = 0;
+    for (size_t v = 0; v < p[i].size(); ++v) row += std::exp(p[i][v]) * (p[i][v] - q[i][v]);
+    kl += row;
+    kl_max = std::max(kl_max, row);
+    same += std::max_element(p[i].begin(), p[i].end()) - p[i].begin() ==
+            std::max_element(q[i].begin(), q[i].end()) - q[i].begin();
+  }
+  const auto count = static_cast<double>(tokens.size());
+  const size_t second = outcome.out.find('\n') + 1;
+  const Json line = Json::parse(outcome.out.substr(0, second)),
+             self = Json::parse(outcome.out.substr(second));
+  EXPECT_EQ(line["path"], model);
+  EXPECT_EQ(line["bytes"], std::filesystem::file_size(model));
+  EXPECT_EQ(line["tokens"], tokens.size());
+  EXPECT_NEAR(line["ppl"].get<double>() / std::exp(nll / count), 1, 1e-5);
+  EXPECT_NEAR(line["ppl_ratio"].get<double>() / std::exp((nll - reference_nll) / count), 1, 1e-5);
+  EXPECT_NEAR(line["kl_mean"].get<double>(), kl / count, 1e-4 * kl / count + 1e-6);
+  EXPECT_NEAR(line["kl_max"].get<double>(), kl_max, 1e-3 * kl_max + 1e-6);
+  EXPECT_NEAR(line["top1"].get<double>(), same / count, 1e-6);
+  for (const char* pair : {"ppl", "kl", "top1", "ppl_ratio"}) {
+    const double value = line[pair == std::string("kl") ? "kl_mean" : pair].get<double>();
+    EXPECT_LE(line[std::string(pair) + "_ci"][0].get<double>(), value) << pair;
+    EXPECT_GE(line[std::string(pair) + "_ci"][1].get<double>(), value) << pair;
+  }
+  EXPECT_EQ(self["path"], reference);
+  EXPECT_LT(self["kl_max"].get<double>(), 1e-6);
+  EXPECT_EQ(self["top1"], 1.0);
+}
+
+TEST(Eval, WindowsAreSeparate) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("text.txt", kText),
+                    half = folder.write("half.txt", kText.substr(0, 31));
+  const auto ppl = [&](const Args& more) {
+    const Outcome outcome = run(eval(more));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return Json::parse(outcome.out, nullptr, false);
+  };
+  const std::string model = tiny("llama-plain.gguf");
+  const Json first = ppl({model, "--perplexity", half, "--context", "32", "--json"});
+  const Json cut = ppl({model, "--perplexity", text, "--context", "32", "--tokens", "31", "--json"});
+  EXPECT_EQ(first["ppl"], cut["ppl"]);
+  EXPECT_EQ(first["tokens"], 31);
+  // With a stride every token has a longer context, and is still scored once.
+  EXPECT_EQ(ppl({model, "--perplexity", text, "--context", "32", "--stride", "8", "--json"})["tokens"],
+            kText.size());
+}
+
+TEST(Eval, TheReferenceIsCachedAndRecognized) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("text.txt", kText), cache = folder.path("reference.logp");
+  const std::string model = tiny("llama-linear.gguf"), reference = tiny("llama-plain.gguf");
+  const Args args =
+      eval({model, "--kl", reference, text, "--context", "64", "--json", "--reference-cache", cache});
+  const Outcome fresh = run(args);
+  ASSERT_EQ(fresh.code, 0) << fresh.err;
+  ASSERT_TRUE(std::filesystem::exists(cache));
+  EXPECT_EQ(run(args).out, fresh.out);
+  Args other = args;
+  other[7] = "40";
+  expect_error(run(other), 2, {cache, "something else"});
+  folder.write("reference.logp", "garbage");
+  expect_error(run(args), 2, {cache, "no reference probabilities"});
+}
+
+TEST(Eval, GatesSetTheExitCode) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("text.txt", kText);
+  const std::string model = tiny("llama-linear.gguf"), reference = tiny("llama-plain.gguf");
+  const Args args = {model, "--kl", reference, text, "--context", "64"};
+  const auto gate = [&](const std::string& bounds) {
+    Args all = eval(args);
+    all.insert(all.end(), {"--gate", bounds});
+    return run(all);
+  };
+  EXPECT_EQ(gate("kl=1e9,ppl=1e9,top1=0").code, 0);
+  const Outcome missed = gate("kl=1e-9");
+  EXPECT_EQ(missed.code, 1);
+  EXPECT_NE(missed.err.find("kl is "), std::string::npos) << missed.err;
+  EXPECT_NE(missed.out.find(model), std::string::npos) << "the table is printed all the same";
+  expect_error(gate("speed=3"), 2, {"--gate", "'speed=3'", "kl, kl_p99, top1, ppl, ppl_ratio"});
+  expect_error(gate("kl"), 2, {"--gate", "'kl'"});
+  expect_error(gate("kl=low"), 2, {"--gate", "'kl=low'"});
+}
+
+TEST(Eval, BadInputIsNamed) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("text.txt", kText), model = tiny("llama-plain.gguf");
+  expect_error(run(eval({model})), 2, {"--perplexity FILE", "--kl REFERENCE FILE"});
+  expect_error(run(eval({model, "--kl", model})), 2, {"--kl"});
+  expect_error(run(eval({model, "--perplexity", "/nonexistent.txt"})), 2, {"/nonexistent.txt"});
+  expect_error(run(eval({model, "--perplexity", folder.write("empty.txt", ""), "--context", "64"})), 2,
+               {"text", "0 tokens"});
+  expect_error(run(eval({model, "--perplexity", folder.write("binary.bin", "ab\xff\x01")})), 2,
+               {"binary.bin", "byte 2", "UTF-8"});
+  expect_error(run(eval({model, "--perplexity", text, "--context", "4096"})), 2,
+               {"--context", "4096", "128"});
+  expect_error(run(eval({model, "--perplexity", text, "--context", "64", "--stride", "65"})), 2,
+               {"--stride", "65", "1 to 64"});
+  expect_error(run(eval({model, "--perplexity", text, "--context", "64", "--gate", "kl=1"})), 2,
+               {"--gate", "kl", "--kl"});
+}
+
+}  // namespace
+}  // namespace quintet::test
