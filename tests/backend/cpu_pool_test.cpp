@@ -1,7 +1,9 @@
-// The threads of the CPU backend: regions and barriers in order, and no work while idle.
+// The threads of the CPU backend: loops done once and whole, and no work while idle.
 #include "backend/cpu/pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -12,75 +14,76 @@
 namespace quintet::cpu {
 namespace {
 
-TEST(CpuPool, EveryThreadRunsEachRegionOnceAndIsDoneAfterwards) {
-  for (int threads : {1, 2, 5}) {
-    Pool pool(threads);
-    ASSERT_EQ(pool.threads(), threads);
-    std::vector<int> runs(
-        static_cast<size_t>(threads));  // plain: the regions themselves must order the accesses
-    for (int region = 1; region <= 300; ++region) {
-      pool.run([&](int thread) { ++runs[static_cast<size_t>(thread)]; });
-      for (int count : runs) ASSERT_EQ(count, region);
-      if (region % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));  // let them sleep
-    }
-  }
-}
-
-TEST(CpuPool, NobodyPassesABarrierBeforeAllHaveCome) {
-  for (int threads : {1, 2, 4}) {
-    Pool pool(threads);
-    std::vector<int> value(static_cast<size_t>(threads));
-    std::atomic<int> wrong{0};
-    pool.run([&](int thread) {
-      for (int round = 1; round <= 200; ++round) {
-        value[static_cast<size_t>(thread)] = round;
-        pool.barrier(thread);
-        for (int other : value) wrong += other != round;
-        pool.barrier(thread);
-      }
-    });
-    EXPECT_EQ(wrong, 0);
-  }
-}
-
-TEST(CpuPool, PartsCoverEverythingOnce) {
-  for (int threads : {1, 2, 3, 7})
-    for (int64_t count : {0, 1, 2, 6, 7, 100}) {
-      int64_t next = 0;
-      for (int thread = 0; thread < threads; ++thread) {
-        const Range range = part_of(count, thread, threads);
-        EXPECT_EQ(range.begin, next);
-        EXPECT_GE(range.end, range.begin);
-        next = range.end;
-      }
-      EXPECT_EQ(next, count);
-    }
-}
-
-TEST(CpuPool, EveryItemIsTakenOnceInEachRegionAndAfterEachBarrier) {
+TEST(CpuPool, EachItemOfEveryLoopIsDoneOnceAndBeforeTheLoopEnds) {
   for (int threads : {1, 2, 3, 5}) {
     Pool pool(threads);
+    ASSERT_EQ(pool.threads(), threads);
     for (int64_t count : {0, 1, 2, 7, 100, 1000}) {
-      std::vector<std::atomic<int>> takes(static_cast<size_t>(count));
-      const auto take_all = [&] {
-        for (Range range = pool.take(count); !range.empty(); range = pool.take(count))
-          for (int64_t i = range.begin; i < range.end; ++i) ++takes[static_cast<size_t>(i)];
-      };
-      for (int region = 1; region <= 20; ++region) {
-        pool.run([&](int thread) {
-          take_all();
-          pool.barrier(thread);
-          take_all();
+      std::vector<int> done(
+          static_cast<size_t>(count));  // plain: the loops themselves must order the accesses
+      for (int loop = 1; loop <= 100; ++loop) {
+        pool.each(count, [&](int thread, int64_t item) {
+          ASSERT_GE(thread, 0);
+          ASSERT_LT(thread, threads);
+          ++done[static_cast<size_t>(item)];
         });
-        for (const auto& taken : takes) ASSERT_EQ(taken, 2 * region);
+        for (int times : done) ASSERT_EQ(times, loop);
+        if (loop % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));  // let them sleep
       }
     }
   }
+}
+
+TEST(CpuPool, RangesCoverAllItemsInOrderForEachThread) {
+  Pool pool(3);
+  for (int64_t count : {2, 5, 64, 1001}) {
+    std::vector<int64_t> last(3, -1);
+    std::atomic<int64_t> sum{0};
+    pool.each_range(count, [&](int thread, Range range) {
+      ASSERT_FALSE(range.empty());
+      ASSERT_GT(range.begin, last[static_cast<size_t>(thread)]);
+      last[static_cast<size_t>(thread)] = range.end - 1;
+      sum += range.end - range.begin;
+    });
+    EXPECT_EQ(sum, count);
+  }
+}
+
+TEST(CpuPool, OtherThreadsHelpWithALongLoop) {
+  Pool pool(2);
+  std::atomic<bool> helped{false};
+  // Items that wait until somebody helps, for a second at most: a helper that never comes fails the test.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  pool.each(100, [&](int thread, int64_t) {
+    if (thread != 0) helped = true;
+    while (!helped && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  });
+  EXPECT_TRUE(helped);
+}
+
+TEST(CpuPool, NobodyWaitsForThreadsThatHaveTakenNothing) {
+  // All threads on one core: were the caller to wait for each of them in each loop, every loop would take
+  // several switches between them.
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  {
+    Pool pool(4);
+    rusage start{}, end{};
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the workers sleep
+    getrusage(RUSAGE_THREAD, &start);
+    for (int loop = 0; loop < 1000; ++loop) pool.each(3, [](int, int64_t) {});
+    getrusage(RUSAGE_THREAD, &end);
+    EXPECT_LT(end.ru_nvcsw - start.ru_nvcsw, 500);  // voluntary switches of the caller
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 TEST(CpuPool, IdleThreadsSleep) {
   Pool pool(4);
-  pool.run([](int) {});
+  pool.each(100, [](int, int64_t) {});
   std::this_thread::sleep_for(
       std::chrono::milliseconds(50));  // longer than they spin, even on a busy machine
   const std::clock_t before = std::clock();

@@ -16,20 +16,23 @@
 namespace quintet {
 namespace {
 
-using cpu::part_of;
-using cpu::Pool;
 
 /// Best of a few runs of body(thread) -> amount of work, as work a second over all threads.
 template <class Body>
-double best_rate(Pool& pool, int runs, Body&& body) {
-  std::vector<double> work(static_cast<size_t>(pool.threads()) * 8);  // 64 bytes apart
+double best_rate(int threads, int runs, Body&& body) {
+  std::vector<double> work(static_cast<size_t>(threads) * 8);  // 64 bytes apart
   double best = 0;
   for (int run = 0; run < runs; ++run) {
     const int64_t start = now_us();
-    pool.run([&](int thread) { work[static_cast<size_t>(thread) * 8] = body(thread); });
+    {
+      std::vector<std::jthread> others;
+      for (int thread = 1; thread < threads; ++thread)
+        others.emplace_back([&, thread] { work[static_cast<size_t>(thread) * 8] = body(thread); });
+      work[0] = body(0);
+    }
     const auto us = static_cast<double>(std::max<int64_t>(1, now_us() - start));
     double total = 0;
-    for (int t = 0; t < pool.threads(); ++t) total += work[static_cast<size_t>(t) * 8];
+    for (int t = 0; t < threads; ++t) total += work[static_cast<size_t>(t) * 8];
     best = std::max(best, total / us * 1e6);
   }
   return best;
@@ -97,26 +100,22 @@ uint64_t read_words(const uint64_t* words, int64_t count) {
 }  // namespace
 
 CpuCeilings measure_cpu_ceilings(int threads) {
-  Pool pool(threads);
+  if (threads <= 0) threads = cpu::usable_cores();
   CpuCeilings ceilings;
   // Larger than the last-level caches of today's servers' share of a process.
   constexpr int64_t kWords = int64_t{256} << 17;  // 256 MiB
   const auto words = std::make_unique_for_overwrite<uint64_t[]>(static_cast<size_t>(kWords));
-  pool.run([&](int thread) {
-    const auto range = part_of(kWords, thread, pool.threads());
-    std::memset(words.get() + range.begin, thread + 1,
-                static_cast<size_t>(range.end - range.begin) * sizeof(uint64_t));
-  });
+  std::memset(words.get(), 1, static_cast<size_t>(kWords) * sizeof(uint64_t));
   volatile uint64_t sink = 0;
-  ceilings.read_bytes_per_s = best_rate(pool, 5, [&](int thread) {
-    const auto range = part_of(kWords, thread, pool.threads());
-    const uint64_t sum = read_words(words.get() + range.begin, range.end - range.begin);
+  ceilings.read_bytes_per_s = best_rate(threads, 5, [&](int thread) {
+    const int64_t begin = kWords * thread / threads, count = kWords * (thread + 1) / threads - begin;
+    const uint64_t sum = read_words(words.get() + begin, count);
     if (sum == 1) sink = sum;  // keeps the loop
-    return static_cast<double>((range.end - range.begin) * static_cast<int64_t>(sizeof(uint64_t)));
+    return static_cast<double>(count * static_cast<int64_t>(sizeof(uint64_t)));
   });
 #if defined(__x86_64__)
   for (const Kind& kind : kinds())
-    if (kind.here) ceilings.dot_ops_per_s.emplace_back(kind.name, best_rate(pool, 5, kind.run));
+    if (kind.here) ceilings.dot_ops_per_s.emplace_back(kind.name, best_rate(threads, 5, kind.run));
 #endif
   return ceilings;
 }

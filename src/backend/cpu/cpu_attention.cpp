@@ -15,6 +15,7 @@ namespace quintet::cpu {
 namespace {
 
 constexpr int kQueryLanes = 16;                        // entries for one value a query vector, whole vectors
+constexpr int64_t kFewHeads = 8, kFewFolds = 32;       // done sooner than another thread hears of them
 constexpr size_t kRopeTables = 4;                      // models have one or two ropes
 constexpr size_t kMaxPartialFloats = size_t{4} << 20;  // 16 MiB of partial results at most
 
@@ -104,18 +105,15 @@ void CpuOps::rotate(const RopeTable& table, const RopeSpec& rope, int64_t row, f
   }
 }
 
-/// This thread's share of (row, KV head): its query heads and its key turned in place, its key and value
-/// stored.
-void CpuOps::rope_store_rows(const StepView& step, const RopeStoreArgs& args, const RopeTable& table,
-                             int thread) {
+/// A range of (row, KV head): its query heads and its key turned in place, its key and value stored.
+void CpuOps::rope_store_heads(const StepView& step, const RopeStoreArgs& args, const RopeTable& table,
+                              Range items, ThreadScratch& scratch) {
   const AttentionSpec& a = args.attention;
   const int dim = a.head_dim, padded = padded_dim(dim), group = a.heads / a.kv_heads;
   const float* q_norm = vector_of(args.q_norm, dim);
   const float* k_norm = vector_of(args.k_norm, dim);
-  ThreadScratch& scratch = *scratch_[static_cast<size_t>(thread)];
   grow(scratch.half, static_cast<size_t>(padded));
-  const Range range = part_of(int64_t{step.rows} * a.kv_heads, thread, pool_.threads());
-  for (int64_t item = range.begin; item < range.end; ++item) {
+  for (int64_t item = items.begin; item < items.end; ++item) {
     const int64_t row = item / a.kv_heads;
     const int kv_head = static_cast<int>(item % a.kv_heads);
     float* qkv = args.qkv.row<float>(row);
@@ -149,13 +147,11 @@ void CpuOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
   if (scratch_.empty()) reserve({});
   bool stale = false;
   RopeTable& table = rope_table(step, args.attention.rope, stale);
-  pool_.run([&](int thread) {
-    if (stale) {
-      const Range range = part_of(step.rows, thread, pool_.threads());
-      fill_rope(table, range.begin, range.end);
-      pool_.barrier(thread);
-    }
-    rope_store_rows(step, args, table, thread);
+  if (stale) pool_.each_range(step.rows, [&](int, Range rows) { fill_rope(table, rows.begin, rows.end); });
+  const int64_t items = int64_t{step.rows} * args.attention.kv_heads;
+  if (items <= kFewHeads) return rope_store_heads(step, args, table, {0, items}, *scratch_[0]);
+  pool_.each_range(items, [&](int thread, Range range) {
+    rope_store_heads(step, args, table, range, *scratch_[static_cast<size_t>(thread)]);
   });
 }
 
@@ -269,59 +265,26 @@ void CpuOps::write_heads(const AttendArgs& args, const QueryBlock& block, int kv
   }
 }
 
-void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int thread) {
-  const AttentionSpec& a = args.attention;
-  const int most = kernels_.max_queries, padded = padded_dim(a.head_dim), threads = pool_.threads();
-  ThreadScratch& scratch = *scratch_[static_cast<size_t>(thread)];
-  const auto queries = static_cast<size_t>(most);
-  grow(scratch.q, queries * static_cast<size_t>(padded));
-  grow(scratch.out, queries * static_cast<size_t>(padded));
-  grow(scratch.split_out, 2 * kQueryLanes + queries * static_cast<size_t>(padded));
-  grow(scratch.scores, queries * kAttendTile);
-  for (auto* v : {&scratch.max, &scratch.total}) grow(*v, kQueryLanes);
-  for (auto* v : {&scratch.first, &scratch.last}) grow(*v, queries);
-
-  for (int64_t row = thread; row < step.rows; row += threads)  // padding has a defined result
-    if (step.kv_slot[row] < 0)
-      std::memset(args.out.row<float>(row), 0, static_cast<size_t>(args.out.cols) * sizeof(float));
-
-  const auto items = static_cast<int64_t>(blocks_.size()) * a.kv_heads;
-  const int64_t record = 2 * kQueryLanes + int64_t{most} * padded;
-  const auto fold = [&](const QueryBlock& block, const float* part) {
-    kernels_.merge(block.count, padded, part, part + kQueryLanes, part + 2 * kQueryLanes, scratch.max.data(),
-                   scratch.total.data(), scratch.out.data());
-  };
-
-  if (split_) {
-    const auto attend_item = [&](int64_t i) {
-      const QueryBlock& block = blocks_[static_cast<size_t>(i / max_splits_ / a.kv_heads)];
-      const int kv_head = static_cast<int>(i / max_splits_ % a.kv_heads);
-      const int split = block.low / kAttendSplit + static_cast<int>(i % max_splits_);
-      if (split > block.high / kAttendSplit) return;
-      float* part = partial_.data() + i * record;
-      load_queries(step, args, block, kv_head, scratch);
-      attend_split(step, args, block, kv_head, split, scratch, part, part + kQueryLanes,
-                   part + 2 * kQueryLanes);
-    };
-    const int64_t all = items * max_splits_;
-    for (Range range = pool_.take(all); !range.empty(); range = pool_.take(all))
-      for (int64_t i = range.begin; i < range.end; ++i) attend_item(i);
-    pool_.barrier(thread);
-    for (int64_t item = thread; item < items; item += threads) {
-      const QueryBlock& block = blocks_[static_cast<size_t>(item / a.kv_heads)];
-      const int first = block.low / kAttendSplit;
-      const float* part = partial_.data() + item * max_splits_ * record;
-      std::copy_n(part, kQueryLanes, scratch.max.data());
-      std::copy_n(part + kQueryLanes, kQueryLanes, scratch.total.data());
-      std::copy_n(part + 2 * kQueryLanes, block.count * padded, scratch.out.data());
-      for (int split = first + 1; split <= block.high / kAttendSplit; ++split) fold(block, part += record);
-      write_heads(args, block, static_cast<int>(item % a.kv_heads), scratch.total.data(), scratch.out.data());
-    }
-    return;
+void CpuOps::size_attention(const AttentionSpec& a) {
+  const auto queries = static_cast<size_t>(kernels_.max_queries);
+  const auto padded = static_cast<size_t>(padded_dim(a.head_dim));
+  for (auto& scratch : scratch_) {
+    grow(scratch->q, queries * padded);
+    grow(scratch->out, queries * padded);
+    grow(scratch->split_out, 2 * kQueryLanes + queries * padded);
+    grow(scratch->scores, queries * kAttendTile);
+    for (auto* v : {&scratch->max, &scratch->total}) grow(*v, kQueryLanes);
+    for (auto* v : {&scratch->first, &scratch->last}) grow(*v, queries);
   }
-  const auto attend_item = [&](int64_t item) {
-    const QueryBlock& block = blocks_[static_cast<size_t>(item / a.kv_heads)];
-    const int kv_head = static_cast<int>(item % a.kv_heads);
+}
+
+/// A thread does all splits of a block of queries and one KV head.
+void CpuOps::attend_blocks(const StepView& step, const AttendArgs& args) {
+  const int kv_heads = args.attention.kv_heads, padded = padded_dim(args.attention.head_dim);
+  pool_.each(static_cast<int64_t>(blocks_.size()) * kv_heads, [&](int thread, int64_t item) {
+    ThreadScratch& scratch = *scratch_[static_cast<size_t>(thread)];
+    const QueryBlock& block = blocks_[static_cast<size_t>(item / kv_heads)];
+    const int kv_head = static_cast<int>(item % kv_heads);
     load_queries(step, args, block, kv_head, scratch);
     int split = block.low / kAttendSplit;
     attend_split(step, args, block, kv_head, split, scratch, scratch.max.data(), scratch.total.data(),
@@ -330,43 +293,58 @@ void CpuOps::attend_part(const StepView& step, const AttendArgs& args, int threa
     while (++split <= block.high / kAttendSplit) {
       attend_split(step, args, block, kv_head, split, scratch, part, part + kQueryLanes,
                    part + 2 * kQueryLanes);
-      fold(block, part);
+      kernels_.merge(block.count, padded, part, part + kQueryLanes, part + 2 * kQueryLanes,
+                     scratch.max.data(), scratch.total.data(), scratch.out.data());
     }
     write_heads(args, block, kv_head, scratch.total.data(), scratch.out.data());
+  });
+}
+
+/// Threads share the splits of a block of queries; then their partial results are folded in order.
+void CpuOps::attend_splits(const StepView& step, const AttendArgs& args) {
+  const AttentionSpec& a = args.attention;
+  const int padded = padded_dim(a.head_dim);
+  const int64_t record = 2 * kQueryLanes + int64_t{kernels_.max_queries} * padded;
+  const auto items = static_cast<int64_t>(blocks_.size()) * a.kv_heads;
+  pool_.each(items * max_splits_, [&](int thread, int64_t i) {
+    const QueryBlock& block = blocks_[static_cast<size_t>(i / max_splits_ / a.kv_heads)];
+    const int kv_head = static_cast<int>(i / max_splits_ % a.kv_heads);
+    const int split = block.low / kAttendSplit + static_cast<int>(i % max_splits_);
+    if (split > block.high / kAttendSplit) return;
+    ThreadScratch& scratch = *scratch_[static_cast<size_t>(thread)];
+    float* part = partial_.data() + i * record;
+    load_queries(step, args, block, kv_head, scratch);
+    attend_split(step, args, block, kv_head, split, scratch, part, part + kQueryLanes,
+                 part + 2 * kQueryLanes);
+  });
+  const auto fold = [&](int, int64_t item) {
+    const QueryBlock& block = blocks_[static_cast<size_t>(item / a.kv_heads)];
+    float* first = partial_.data() + item * max_splits_ * record;
+    float* part = first;
+    for (int split = block.low / kAttendSplit + 1; split <= block.high / kAttendSplit; ++split) {
+      part += record;
+      kernels_.merge(block.count, padded, part, part + kQueryLanes, part + 2 * kQueryLanes, first,
+                     first + kQueryLanes, first + 2 * kQueryLanes);
+    }
+    write_heads(args, block, static_cast<int>(item % a.kv_heads), first + kQueryLanes,
+                first + 2 * kQueryLanes);
   };
-  for (Range range = pool_.take(items); !range.empty(); range = pool_.take(items))
-    for (int64_t item = range.begin; item < range.end; ++item) attend_item(item);
+  if (items * max_splits_ > kFewFolds) return pool_.each(items, fold);
+  for (int64_t item = 0; item < items; ++item) fold(0, item);
 }
 
 void CpuOps::attend(const StepView& step, const AttendArgs& args) {
   QUINTET_CHECK(args.qkv.type == DType::f32 && args.out.type == DType::f32);
   if (scratch_.empty()) reserve({});
   plan_queries(step, args.attention);
-  pool_.run([&](int thread) { attend_part(step, args, thread); });
-}
-
-void CpuOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs& args) {
-  QUINTET_CHECK(args.qkv.type == DType::f32 && args.out.type == DType::f32);
-  if (scratch_.empty()) reserve({});
-  bool stale = false;
-  RopeTable& table = rope_table(step, args.attention.rope, stale);
-  plan_queries(step, args.attention);
-  const RopeStoreArgs store{.qkv = args.qkv,
-                            .attention = args.attention,
-                            .q_norm = args.q_norm,
-                            .k_norm = args.k_norm,
-                            .kv = args.kv};
-  const AttendArgs attend{.qkv = args.qkv, .out = args.out, .attention = args.attention, .kv = args.kv};
-  pool_.run([&](int thread) {
-    if (stale) {
-      const Range range = part_of(step.rows, thread, pool_.threads());
-      fill_rope(table, range.begin, range.end);
-      pool_.barrier(thread);
-    }
-    rope_store_rows(step, store, table, thread);
-    pool_.barrier(thread);
-    attend_part(step, attend, thread);
-  });
+  size_attention(args.attention);
+  for (int64_t row = 0; row < step.rows; ++row)  // padding has a defined result
+    if (step.kv_slot[row] < 0)
+      std::memset(args.out.row<float>(row), 0, static_cast<size_t>(args.out.cols) * sizeof(float));
+  if (split_)
+    attend_splits(step, args);
+  else
+    attend_blocks(step, args);
 }
 
 }  // namespace quintet::cpu

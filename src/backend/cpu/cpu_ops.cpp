@@ -73,13 +73,13 @@ void CpuOps::size_packed(Packed& packed, const CpuWeight& weight, int64_t rows) 
   if (weight.reads_values) grow(packed.values, elements);
 }
 
-void CpuOps::pack_rows(const Product& p, int64_t row_begin, std::span<const Group> groups, Packed& packed,
-                       int64_t begin, int64_t end, ThreadScratch& scratch) {
+void CpuOps::pack_rows(const Product& p, int64_t row_begin, Range range, Packed& packed,
+                       ThreadScratch& scratch) {
   const int64_t k = p.weight->k;
   const float* norm = vector_of(p.norm.weight, k);
-  for (const Group& group : groups)
-    for (int64_t row = std::max<int64_t>(begin, group.begin);
-         row < std::min<int64_t>(end, group.begin + group.rows); ++row) {
+  for (const Group& group : groups_)
+    for (int64_t row = std::max<int64_t>(range.begin, group.begin);
+         row < std::min<int64_t>(range.end, group.begin + group.rows); ++row) {
       const int64_t source = p.row_index ? p.row_index[row_begin + row] : row_begin + row;
       kernels_.pack_row(
           {.x = p.x.row<float>(source),
@@ -171,35 +171,37 @@ void CpuOps::product_rows(const Product& p, int64_t row_begin, int64_t rows) {
     begin += *size;
   }
   const bool own = rows <= kOwnRows;
-  if (!own) size_packed(packed_, weight, rows);
+  for (auto& scratch : scratch_) {
+    grow(scratch->acc, static_cast<size_t>(2 * rows * kTileRows));
+    grow(scratch->work, static_cast<size_t>(2 * k));
+    if (own) size_packed(scratch->packed, weight, rows);
+  }
+  if (!own) {
+    size_packed(packed_, weight, rows);
+    pool_.each_range(rows, [&](int thread, Range range) {
+      pack_rows(p, row_begin, range, packed_, *scratch_[static_cast<size_t>(thread)]);
+    });
+  }
   int64_t tiles = 0;
   for (const Segment& segment : weight.segments) tiles += segment.tiles;
   if (p.output == Output::gate) tiles = weight.segments[0].tiles;
 
-  pool_.run([&](int thread) {
+  ++products_;
+  pool_.each_range(tiles, [&](int thread, Range range) {
     ThreadScratch& scratch = *scratch_[static_cast<size_t>(thread)];
-    grow(scratch.acc, static_cast<size_t>(2 * rows * kTileRows));
-    grow(scratch.work, static_cast<size_t>(2 * k));
-    Packed& packed = own ? scratch.packed : packed_;
-    if (own) {
-      size_packed(packed, weight, rows);
-      pack_rows(p, row_begin, groups_, packed, 0, rows, scratch);
-    } else {
-      const Range mine = part_of(rows, thread, pool_.threads());
-      pack_rows(p, row_begin, groups_, packed, mine.begin, mine.end, scratch);
-      pool_.barrier(thread);
+    if (own && scratch.packed_for != products_) {
+      pack_rows(p, row_begin, {0, rows}, scratch.packed, scratch);
+      scratch.packed_for = products_;
     }
-    for (Range range = pool_.take(tiles); !range.empty(); range = pool_.take(tiles))
-      product_tiles(p, row_begin, rows, packed, range, scratch);
-    if (!p.post_norm.weight) return;
-    pool_.barrier(thread);
-    const float* norm = vector_of(p.post_norm.weight, p.out.cols);
-    const Range mine = part_of(rows, thread, pool_.threads());
-    for (int64_t row = row_begin + mine.begin; row < row_begin + mine.end; ++row) {
-      float* values = p.out.row<float>(row);
-      kernels_.norm_row(values, p.out.cols, norm, p.post_norm.eps, values);
-      kernels_.add(values, p.out.cols, p.residual.row<float>(row));
-    }
+    product_tiles(p, row_begin, rows, own ? scratch.packed : packed_, range, scratch);
+  });
+
+  if (!p.post_norm.weight) return;
+  const float* norm = vector_of(p.post_norm.weight, p.out.cols);
+  pool_.each(rows, [&](int, int64_t row) {
+    float* values = p.out.row<float>(row_begin + row);
+    kernels_.norm_row(values, p.out.cols, norm, p.post_norm.eps, values);
+    kernels_.add(values, p.out.cols, p.residual.row<float>(row_begin + row));
   });
 }
 
@@ -299,21 +301,18 @@ void CpuOps::head(const StepView& step, const HeadArgs& args) {
 void CpuOps::embed(const StepView& step, const EmbedArgs& args) {
   const CpuWeight& table = unwrap(*args.table);
   check_f32(args.out);
-  pool_.run([&](int thread) {
-    const Range range = part_of(step.rows, thread, pool_.threads());
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      TokenId token = step.token[row];
-      if (token < 0) {
-        const int32_t from = step.prev ? step.prev[row] : -1;
-        const bool known = from >= 0 && static_cast<size_t>(from) < sampled_.size();
-        token = known ? sampled_[static_cast<size_t>(from)] : 0;  // padding rows may name nothing
-      }
-      QUINTET_CHECK(token < args.table->n, "token {} of a vocabulary of {}", token, args.table->n);
-      float* out = args.out.row<float>(row);
-      unpack_row(table, token, out);
-      if (args.scale != 1)
-        for (int64_t i = 0; i < args.out.cols; ++i) out[i] *= args.scale;
+  pool_.each(step.rows, [&](int, int64_t row) {
+    TokenId token = step.token[row];
+    if (token < 0) {
+      const int32_t from = step.prev ? step.prev[row] : -1;
+      const bool known = from >= 0 && static_cast<size_t>(from) < sampled_.size();
+      token = known ? sampled_[static_cast<size_t>(from)] : 0;  // padding rows may name nothing
     }
+    QUINTET_CHECK(token < args.table->n, "token {} of a vocabulary of {}", token, args.table->n);
+    float* out = args.out.row<float>(row);
+    unpack_row(table, token, out);
+    if (args.scale != 1)
+      for (int64_t i = 0; i < args.out.cols; ++i) out[i] *= args.scale;
   });
 }
 
@@ -322,10 +321,8 @@ void CpuOps::rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) {
   check_f32(out);
   const float* weight = vector_of(norm.weight, x.cols);
   QUINTET_CHECK(weight);
-  pool_.run([&](int thread) {
-    const Range range = part_of(x.rows, thread, pool_.threads());
-    for (int64_t row = range.begin; row < range.end; ++row)
-      kernels_.norm_row(x.row<float>(row), x.cols, weight, norm.eps, out.row<float>(row));
+  pool_.each(x.rows, [&](int, int64_t row) {
+    kernels_.norm_row(x.row<float>(row), x.cols, weight, norm.eps, out.row<float>(row));
   });
 }
 
@@ -333,23 +330,16 @@ void CpuOps::gate(const GateArgs& args) {
   check_f32(args.gate_up);
   check_f32(args.out);
   const GateKind kind = args.activation == Activation::silu ? GateKind::silu : GateKind::gelu_tanh;
-  pool_.run([&](int thread) {
-    const Range range = part_of(args.out.rows, thread, pool_.threads());
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      const float* gate = args.gate_up.row<float>(row);
-      kernels_.gate(kind, gate, gate + args.out.cols, args.out.cols, args.out.row<float>(row));
-    }
+  pool_.each(args.out.rows, [&](int, int64_t row) {
+    const float* gate = args.gate_up.row<float>(row);
+    kernels_.gate(kind, gate, gate + args.out.cols, args.out.cols, args.out.row<float>(row));
   });
 }
 
 void CpuOps::add(ConstMatrixView x, MatrixView out) {
   check_f32(x);
   check_f32(out);
-  pool_.run([&](int thread) {
-    const Range range = part_of(x.rows, thread, pool_.threads());
-    for (int64_t row = range.begin; row < range.end; ++row)
-      kernels_.add(x.row<float>(row), x.cols, out.row<float>(row));
-  });
+  pool_.each(x.rows, [&](int, int64_t row) { kernels_.add(x.row<float>(row), x.cols, out.row<float>(row)); });
 }
 
 void CpuOps::gather(const StepView& step, ConstMatrixView x, MatrixView out) {
@@ -364,16 +354,12 @@ void CpuOps::sample(const StepView& step, const SampleArgs& args) {
   check_f32(args.logits);
   if (scratch_.empty()) reserve({});
   const auto vocabulary = static_cast<int32_t>(args.logits.cols);
-  pool_.run([&](int thread) {
-    const Range range = part_of(step.logit_rows, thread, pool_.threads());
-    ThreadScratch& scratch = *scratch_[static_cast<size_t>(thread)];
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      if (!scratch.sampler || scratch.sampler->vocabulary() != vocabulary)
-        scratch.sampler = std::make_unique<RowSampler>(vocabulary);
-      args.out[row] = scratch.sampler->sample(
-          step, static_cast<int32_t>(row), {args.logits.row<float>(row), static_cast<size_t>(vocabulary)},
-          args.alternatives ? args.alternatives + row * kAlternatives : nullptr);
-    }
+  pool_.each(step.logit_rows, [&](int thread, int64_t row) {
+    auto& sampler = scratch_[static_cast<size_t>(thread)]->sampler;
+    if (!sampler || sampler->vocabulary() != vocabulary) sampler = std::make_unique<RowSampler>(vocabulary);
+    args.out[row] = sampler->sample(step, static_cast<int32_t>(row),
+                                    {args.logits.row<float>(row), static_cast<size_t>(vocabulary)},
+                                    args.alternatives ? args.alternatives + row * kAlternatives : nullptr);
   });
   sampled_.resize(static_cast<size_t>(step.logit_rows));
   for (int32_t i = 0; i < step.logit_rows; ++i) sampled_[static_cast<size_t>(i)] = args.out[i].token;

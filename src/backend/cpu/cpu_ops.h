@@ -1,5 +1,4 @@
-// The operations of the CPU backend: each one parallel region over packed weights and the kernels of one SIMD
-// target.
+// The operations of the CPU backend: loops over packed weights with the kernels of one SIMD target.
 #pragma once
 
 #include <memory>
@@ -41,7 +40,6 @@ class CpuOps final : public Ops {
   void sample(const StepView& step, const SampleArgs& args) override;
 
   void attn_in(const StepView& step, const AttnInArgs& args) override;
-  void rope_store_attend(const StepView& step, const RopeStoreAttendArgs& args) override;
   void attn_out(const StepView& step, const ProjectArgs& args) override;
   void mlp_in(const StepView& step, const MlpInArgs& args) override;
   void head(const StepView& step, const HeadArgs& args) override;
@@ -75,6 +73,7 @@ class CpuOps final : public Ops {
     std::vector<float> acc;   ///< [2][rows at once][16]
     std::vector<float> work;  ///< [2][k] a row on its way into a group
     Packed packed;            ///< of the few rows that each thread packs for itself
+    uint64_t packed_for = 0;  ///< which product's
     std::vector<float> q, out, scores, max, total, split_out;
     std::vector<uint16_t> half;
     std::vector<int32_t> first, last;
@@ -104,8 +103,7 @@ class CpuOps final : public Ops {
   void product_tiles(const Product& p, int64_t row_begin, int64_t rows, const Packed& packed, Range range,
                      ThreadScratch& scratch);
   void size_packed(Packed& packed, const CpuWeight& weight, int64_t rows);
-  void pack_rows(const Product& p, int64_t row_begin, std::span<const Group> groups, Packed& packed,
-                 int64_t begin, int64_t end, ThreadScratch& scratch);
+  void pack_rows(const Product& p, int64_t row_begin, Range range, Packed& packed, ThreadScratch& scratch);
   void tile_product(const Segment& segment, int64_t tile, int64_t k, std::span<const Group> groups,
                     int64_t rows, const Packed& packed, float* acc, ThreadScratch& scratch);
   void write_tile(const Product& p, int64_t row_begin, int64_t rows, const Segment& segment, int64_t tile,
@@ -114,9 +112,12 @@ class CpuOps final : public Ops {
   RopeTable& rope_table(const StepView& step, const RopeSpec& rope, bool& stale);
   void fill_rope(RopeTable& table, int64_t begin, int64_t end);
   void rotate(const RopeTable& table, const RopeSpec& rope, int64_t row, float* head) const;
-  void rope_store_rows(const StepView& step, const RopeStoreArgs& args, const RopeTable& table, int thread);
+  void rope_store_heads(const StepView& step, const RopeStoreArgs& args, const RopeTable& table, Range items,
+                        ThreadScratch& scratch);
   void plan_queries(const StepView& step, const AttentionSpec& attention);
-  void attend_part(const StepView& step, const AttendArgs& args, int thread);
+  void size_attention(const AttentionSpec& attention);
+  void attend_blocks(const StepView& step, const AttendArgs& args);
+  void attend_splits(const StepView& step, const AttendArgs& args);
   void attend_split(const StepView& step, const AttendArgs& args, const QueryBlock& block, int kv_head,
                     int split, ThreadScratch& scratch, float* max, float* total, float* out);
   void load_queries(const StepView& step, const AttendArgs& args, const QueryBlock& block, int kv_head,
@@ -129,6 +130,7 @@ class CpuOps final : public Ops {
   std::vector<std::unique_ptr<ThreadScratch>> scratch_;
   Packed packed_;
   std::vector<Group> groups_;
+  uint64_t products_ = 0;  ///< so far
   std::vector<QueryBlock> blocks_;
   std::vector<float> partial_;  ///< [block][kv head][split][max, total, out] of attention split over threads
   int max_splits_ = 1;

@@ -18,15 +18,25 @@ inline void pause_cpu() {
 #endif
 }
 
-/// How long a worker polls for the next region before it sleeps: longer than the gap between two regions of a
+/// How long a worker polls for the next loop before it sleeps: longer than the gap between two loops of a
 /// step, and than the sampling and planning between two steps, short enough that an idle server takes no
 /// measurable time.
 constexpr int64_t kIdleSpinUs = 1000;
 
-/// How long a thread polls for others inside a region, giving its core away now and then. Long, since a step
-/// has hundreds of such waits: on a machine with twenty other busy processes, sleeping after 50 us made a
-/// token ten times slower than polling on, as each wake-up waited for a time slice.
-constexpr int64_t kRegionSpinUs = 10000;
+/// How long the caller polls for workers that are still inside a loop, giving its core away now and then.
+/// Long: on a machine with twenty other busy processes, sleeping after 50 us made a token ten times slower
+/// than polling on, as each wake-up waited for a time slice.
+constexpr int64_t kLoopSpinUs = 10000;
+
+// The state: the lower 15 bits count the workers inside the loop, then one bit says that more may come in,
+// the upper 16 bits count loops. A worker that sleeps through exactly 65536 loops misses one, which nobody
+// waits for.
+constexpr uint32_t kOpen = 1u << 15;
+constexpr uint32_t kInside = kOpen - 1;
+constexpr uint32_t kNextLoop = 1u << 16;
+
+constexpr bool is_open(uint32_t state) { return (state & kOpen) != 0; }
+constexpr uint32_t loop_of(uint32_t state) { return state / kNextLoop; }
 
 }  // namespace
 
@@ -34,6 +44,18 @@ int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Pool::Pool(int threads) : core_(static_cast<size_t>(threads > 0 ? threads : usable_cores())) {
+  workers_.reserve(core_.size() - 1);
+  for (int i = 1; i < static_cast<int>(core_.size()); ++i) workers_.emplace_back([this, i] { work(i); });
+}
+
+Pool::~Pool() {
+  stop_.store(true);
+  state_.fetch_add(kNextLoop);
+  state_.notify_all();
+  for (auto& worker : workers_) worker.join();
 }
 
 /// Polls until ready() or the spin time has passed; says which. Gives the core away now and then: where there
@@ -62,9 +84,10 @@ bool Pool::spin(int thread, int64_t spin_us, Ready&& ready) {
 /// elsewhere.
 void Pool::leave_shared_core(int thread) {
   const int here = sched_getcpu();
-  core_[static_cast<size_t>(thread)].index.store(here, std::memory_order_relaxed);
+  Core& own = core_[static_cast<size_t>(thread)];
+  own.index.store(here, std::memory_order_relaxed);
   const auto is_here = [&](const Core& core) {
-    return &core != &core_[static_cast<size_t>(thread)] && core.index.load(std::memory_order_relaxed) == here;
+    return &core != &own && core.index.load(std::memory_order_relaxed) == here;
   };
   cpu_set_t allowed;
   if (here < 0 || here >= CPU_SETSIZE || std::none_of(core_.begin(), core_.end(), is_here) ||
@@ -73,85 +96,74 @@ void Pool::leave_shared_core(int thread) {
   cpu_set_t others = allowed;
   CPU_CLR(here, &others);
   if (sched_setaffinity(0, sizeof(others), &others) != 0) return;
-  core_[static_cast<size_t>(thread)].index.store(sched_getcpu(), std::memory_order_relaxed);
+  own.index.store(sched_getcpu(), std::memory_order_relaxed);
   (void)sched_setaffinity(0, sizeof(allowed), &allowed);
 }
 
-void Pool::call(int thread) {
+void Pool::run(const Loop& loop) {
+  if (loop.count <= 0) return;
+  if (workers_.empty() || loop.count == 1) return loop.call(loop.context, 0, {0, loop.count});
+  loop_ = loop;
+  taken_.store(0, std::memory_order_relaxed);
+  // The loop before is closed and empty: only its count is left in the state. Publishes the fields above.
+  state_.store((loop_of(state_.load(std::memory_order_relaxed)) + 1) * kNextLoop | kOpen);
+  if (sleepers_.load() > 0) state_.notify_all();  // a system call: only where somebody sleeps
+  take_part(0);
+  const auto is_empty = [&] { return (state_.load(std::memory_order_acquire) & kInside) == 0; };
+  if ((state_.fetch_and(~kOpen, std::memory_order_acq_rel) & kInside) == 0) return;
+  if (spin(0, kLoopSpinUs, is_empty)) return;
+  for (uint32_t state = state_.load(std::memory_order_acquire); (state & kInside) != 0;
+       state = state_.load(std::memory_order_acquire))
+    state_.wait(state, std::memory_order_acquire);
+}
+
+void Pool::take_part(int thread) {
   core_[static_cast<size_t>(thread)].index.store(sched_getcpu(), std::memory_order_relaxed);
-  function_(context_, thread);
+  for (Range range = take(); !range.empty(); range = take()) loop_.call(loop_.context, thread, range);
 }
 
-Pool::Pool(int threads) : core_(static_cast<size_t>(threads > 0 ? threads : usable_cores())) {
-  const auto count = static_cast<int>(core_.size());
-  workers_.reserve(static_cast<size_t>(count - 1));
-  for (int i = 1; i < count; ++i) workers_.emplace_back([this, i] { work(i); });
-}
-
-Pool::~Pool() {
-  stop_.store(true);
-  epoch_.fetch_add(1);
-  epoch_.notify_all();
-  for (auto& worker : workers_) worker.join();
-}
-
-void Pool::region(Region function, void* context) {
-  taken_.store(0, std::memory_order_relaxed);  // published with the epoch below
-  if (workers_.empty()) return function(context, 0);
-  function_ = function;
-  context_ = context;
-  pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  epoch_.fetch_add(1);                            // publishes the fields above
-  if (sleepers_.load() > 0) epoch_.notify_all();  // a system call: only where somebody sleeps
-  call(0);
-  if (spin(0, kRegionSpinUs, [&] { return pending_.load(std::memory_order_acquire) == 0; })) return;
-  // Only the last worker notifies; a count that went from 2 to 1 meanwhile leaves us asleep, which is right.
-  for (int left = pending_.load(std::memory_order_acquire); left != 0;
-       left = pending_.load(std::memory_order_acquire))
-    pending_.wait(left, std::memory_order_acquire);
-}
-
-Range Pool::take(int64_t count) {
+/// Guided self-scheduling (Polychronopoulos and Kuck, 1987).
+Range Pool::take() {
   int64_t begin = taken_.load(std::memory_order_relaxed);
-  while (begin < count) {
-    // Guided self-scheduling (Polychronopoulos and Kuck, 1987).
-    const int64_t left = count - begin;
-    const int64_t size = workers_.empty() ? left : std::max<int64_t>(1, left / (threads() + 1));
+  while (begin < loop_.count) {
+    const int64_t size = std::max<int64_t>(1, (loop_.count - begin) / (threads() + 1));
     if (taken_.compare_exchange_weak(begin, begin + size, std::memory_order_relaxed))
       return {begin, begin + size};
   }
   return {};
 }
 
-void Pool::barrier(int thread) {
-  if (workers_.empty()) return taken_.store(0, std::memory_order_relaxed);
-  const uint32_t epoch = barrier_epoch_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads() - 1) {
-    arrived_.store(0, std::memory_order_relaxed);
-    taken_.store(0, std::memory_order_relaxed);
-    barrier_epoch_.store(epoch + 1, std::memory_order_release);
-    barrier_epoch_.notify_all();  // no system call where nobody sleeps
-    return;
-  }
-  const auto passed = [&] { return barrier_epoch_.load(std::memory_order_acquire) != epoch; };
-  if (spin(thread, kRegionSpinUs, passed)) return;
-  while (!passed()) barrier_epoch_.wait(epoch, std::memory_order_acquire);
+/// Enters the loop that is open now, if it is another one than `seen`.
+bool Pool::join(uint32_t& seen) {
+  uint32_t state = state_.load(std::memory_order_acquire);
+  while (is_open(state) && loop_of(state) != seen)
+    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel,
+                                     std::memory_order_acquire)) {
+      seen = loop_of(state);
+      return true;
+    }
+  return false;
 }
 
 void Pool::work(int thread) {
   uint32_t seen = 0;
-  while (true) {
-    if (!spin(thread, kIdleSpinUs, [&] { return epoch_.load(std::memory_order_acquire) != seen; })) {
-      // The caller raises the epoch before it reads sleepers_, we raise sleepers_ before we read the epoch
-      // (inside wait), all sequentially consistent: one of the two sees the other.
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const bool joined =
+        spin(thread, kIdleSpinUs, [&] { return join(seen) || stop_.load(std::memory_order_relaxed); });
+    if (!joined) {
+      // The caller changes the state before it reads sleepers_, we raise sleepers_ before we read the state,
+      // all sequentially consistent: one of the two sees the other.
       sleepers_.fetch_add(1);
-      while (epoch_.load() == seen) epoch_.wait(seen);
+      const uint32_t state = state_.load();
+      if ((!is_open(state) || loop_of(state) == seen) && !stop_.load()) state_.wait(state);
       sleepers_.fetch_sub(1);
+      continue;
     }
-    ++seen;
     if (stop_.load(std::memory_order_relaxed)) return;
-    call(thread);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    take_part(thread);
+    // The last one out of a closed loop wakes the caller, who may sleep by now.
+    const uint32_t before = state_.fetch_sub(1, std::memory_order_acq_rel);
+    if (!is_open(before) && (before & kInside) == 1) state_.notify_all();
   }
 }
 

@@ -1,4 +1,4 @@
-// The threads of the CPU backend: one parallel region at a time, each a function of the thread's index.
+// The threads of the CPU backend: loops whose items any of them may do.
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,9 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-/// The part of `count` items that `thread` of `threads` does, where each thread has a fixed share.
-inline Range part_of(int64_t count, int thread, int threads) {
-  return {count * thread / threads, count * (thread + 1) / threads};
-}
-
-/// Threads that spin briefly for the next region, since the regions of a step follow each other within
-/// microseconds, and then sleep. The caller of run() is thread 0. One caller at a time.
+/// Threads that help the caller with its loops. They spin briefly for the next loop, since the loops of a
+/// step follow each other within microseconds, and then sleep. Nobody waits for a thread that has taken
+/// nothing: on a busy machine the caller does alone what the others are not awake for. One caller at a time.
 class Pool {
  public:
   /// 0: as many threads as the process may use cores.
@@ -31,46 +27,55 @@ class Pool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(thread) once on every thread and returns when all are done.
+  /// Calls body(thread, range) for ranges that together are [0, count), each item once, and returns when all
+  /// are done. The caller is thread 0. The first ranges are long, the last ones single items: whoever is held
+  /// up leaves work to others.
   template <class Body>
-  void run(Body&& body) {
-    region([](void* context, int thread) { (*static_cast<std::remove_reference_t<Body>*>(context))(thread); },
-           &body);
+  void each_range(int64_t count, Body&& body) {
+    const Loop loop{
+        .call = [](void* context, int thread,
+                   Range range) { (*static_cast<std::remove_reference_t<Body>*>(context))(thread, range); },
+        .context = &body,
+        .count = count};
+    run(loop);
   }
 
-  /// Waits until every thread of the running region has come here; `thread` is the caller's index.
-  void barrier(int thread);
-
-  /// Items of [0, count) that no thread has taken since the region began or passed its last barrier; empty
-  /// once all are taken. The first takes are long, the last ones one item: whoever is held up leaves work to
-  /// others.
-  Range take(int64_t count);
+  /// Calls body(thread, item) once for each item of [0, count).
+  template <class Body>
+  void each(int64_t count, Body&& body) {
+    each_range(count, [&](int thread, Range range) {
+      for (int64_t item = range.begin; item < range.end; ++item) body(thread, item);
+    });
+  }
 
  private:
-  using Region = void (*)(void* context, int thread);
-  void region(Region function, void* context);
-  void call(int thread);
-  void work(int thread);
-  template <class Ready>
-  bool spin(int thread, int64_t spin_us, Ready&& ready);
-  void leave_shared_core(int thread);
-
+  struct Loop {
+    void (*call)(void* context, int thread, Range range) = nullptr;
+    void* context = nullptr;
+    int64_t count = 0;
+  };
   /// The core that a thread was last seen on, on a cache line of its own.
   struct alignas(64) Core {
     std::atomic<int> index{-1};
   };
 
+  void run(const Loop& loop);
+  void take_part(int thread);
+  Range take();
+  void work(int thread);
+  bool join(uint32_t& seen);
+  template <class Ready>
+  bool spin(int thread, int64_t spin_us, Ready&& ready);
+  void leave_shared_core(int thread);
+
   std::vector<std::thread> workers_;
   std::vector<Core> core_;  ///< [threads]
-  Region function_ = nullptr;
-  void* context_ = nullptr;
+  Loop loop_;               ///< written while the state is closed and no worker is in it
   // Each on a cache line of its own: the waiting threads poll them.
-  alignas(64) std::atomic<uint32_t> epoch_{0};  ///< counts regions
-  alignas(64) std::atomic<int> sleepers_{0};
-  alignas(64) std::atomic<int> pending_{0};  ///< workers that have not finished the region
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> barrier_epoch_{0};
+  alignas(64) std::atomic<uint32_t> state_{
+      0};  ///< count of loops, whether one is open, workers inside: see pool.cpp
   alignas(64) std::atomic<int64_t> taken_{0};  ///< items that take() has given away
+  alignas(64) std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
 };
 

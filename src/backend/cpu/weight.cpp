@@ -122,21 +122,17 @@ Error not_finite(const HostWeight& part, int64_t row) {
 /// A row of a table that is not finite, or -1. Reads the mapped bytes once and lets them go.
 int64_t first_bad_row(const HostWeight& part, Pool& pool) {
   const bool mapped = in_file_mapping(part.bytes.data(), part.bytes.size());
+  const auto row_bytes = static_cast<size_t>(part.row_bytes());
+  const int64_t blocks = part.k / format_info(part.format).block_weights;
   std::atomic<int64_t> bad{-1};
-  pool.run([&](int thread) {
-    const Range range = part_of(part.n, thread, pool.threads());
-    const auto row_bytes = static_cast<size_t>(part.row_bytes());
-    const int64_t blocks = part.k / format_info(part.format).block_weights;
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      if (blocks_finite(part.format, part.bytes.data() + static_cast<size_t>(row) * row_bytes, blocks))
-        continue;
-      int64_t none = -1;
-      bad.compare_exchange_strong(none, row);
-      break;
-    }
-    if (mapped)
-      drop_pages(part.bytes.data() + static_cast<size_t>(range.begin) * row_bytes,
-                 part.bytes.data() + static_cast<size_t>(range.end) * row_bytes);
+  pool.each_range(part.n, [&](int, Range range) {
+    const uint8_t* begin = part.bytes.data() + static_cast<size_t>(range.begin) * row_bytes;
+    const uint8_t* end = part.bytes.data() + static_cast<size_t>(range.end) * row_bytes;
+    int64_t none = -1;
+    for (int64_t row = range.begin; row < range.end && bad < 0; ++row)
+      if (!blocks_finite(part.format, part.bytes.data() + static_cast<size_t>(row) * row_bytes, blocks))
+        bad.compare_exchange_strong(none, row);
+    if (mapped) drop_pages(begin, end);
   });
   return bad;
 }
@@ -229,13 +225,11 @@ Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const 
       }
     }
   };
-  pool.run([&](int) {
-    for (Range range = pool.take(tiles); !range.empty(); range = pool.take(tiles)) {
-      int64_t before = 0;
-      for (size_t i = 0; i < parts.size(); before += weight->segments[i].tiles, ++i)
-        pack_tiles(i, std::max<int64_t>(range.begin - before, 0),
-                   std::min(range.end - before, weight->segments[i].tiles));
-    }
+  pool.each_range(tiles, [&](int, Range range) {
+    int64_t before = 0;
+    for (size_t i = 0; i < parts.size(); before += weight->segments[i].tiles, ++i)
+      pack_tiles(i, std::max<int64_t>(range.begin - before, 0),
+                 std::min(range.end - before, weight->segments[i].tiles));
   });
   for (size_t i = 0; i < parts.size(); ++i)
     if (bad[i] >= 0) return not_finite(parts[i], bad[i]);
