@@ -17,8 +17,7 @@ constexpr int kMaxQueries = 4;
 constexpr float kMinusInfinity = -__builtin_inff();
 
 /// Scores of kGroups groups of 16 positions, from group `group` of the block on. Where kAhead, asks the
-/// caches for the next tile's keys and values meanwhile: pages lie apart, so the hardware does not foresee
-/// them.
+/// caches for the next tile's keys meanwhile: pages lie apart, so the hardware does not foresee them.
 template <int kQueries, int kGroups, bool kAhead>
 HWY_INLINE void score_groups(const AttendBlock& a, int group, int in_tile, bool masked) {
   F acc[kQueries][kGroups];
@@ -29,10 +28,7 @@ HWY_INLINE void score_groups(const AttendBlock& a, int group, int in_tile, bool 
   for (int d = 0; d < a.head_dim; ++d, q += kMaxQueries) {
     if (kAhead && d % 2 == 0)
 #pragma GCC unroll 4
-      for (int g = 0; g < kGroups; ++g) {
-        __builtin_prefetch(a.k_groups[group + kGroups + g] + d * 16);
-        __builtin_prefetch(a.v_groups[group + kGroups + g] + d * 16);
-      }
+      for (int g = 0; g < kGroups; ++g) __builtin_prefetch(a.k_groups[group + kGroups + g] + d * 16);
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
       const F k = load_f16(a.k_groups[group + g] + d * 16);
@@ -50,8 +46,9 @@ HWY_INLINE void score_groups(const AttendBlock& a, int group, int in_tile, bool 
     }
 }
 
-/// out[t][16 c ...] = out * correction + sum of p V for kColumns vectors of 16 columns.
-template <int kQueries, int kColumns>
+/// out[t][16 c ...] = out * correction + sum of p V for kColumns vectors of 16 columns. Where kAhead, asks
+/// for the next tile's values meanwhile.
+template <int kQueries, int kColumns, bool kAhead>
 HWY_INLINE void add_values(const AttendBlock& a, int column, int32_t from, int32_t to,
                            const float* correction, int32_t tile) {
   F acc[kQueries][kColumns];
@@ -60,8 +57,13 @@ HWY_INLINE void add_values(const AttendBlock& a, int column, int32_t from, int32
     for (int c = 0; c < kColumns; ++c)
       acc[t][c] = mul(load(a.out + t * a.padded_dim + (column + c) * 16), set(correction[t]));
   for (int32_t pos = from; pos < to; ++pos) {
-    const uint16_t* row =
-        a.v_groups[(pos - a.begin) / 16] + ((pos - a.begin) % 16) * a.padded_dim + column * 16;
+    const int32_t group = (pos - a.begin) / 16;
+    const int32_t in_group = ((pos - a.begin) % 16) * a.padded_dim + column * 16;
+    const uint16_t* row = a.v_groups[group] + in_group;
+    if (kAhead)
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; c += 2)
+        __builtin_prefetch(a.v_groups[group + kAttendTile / 16] + in_group + c * 16);
     const float* p = a.scores + (pos - tile);
     F v[kColumns];
     for (int c = 0; c < kColumns; ++c) v[c] = load_f16(row + c * 16);
@@ -127,9 +129,11 @@ void attend_as(const AttendBlock& a) {
     const int group = (tile - a.begin) / 16;
     const int low = (from - tile) / 16, high = (to - tile + 15) / 16;  // groups of the tile that are read
     const bool masked = all_first > tile || all_last < tile + kAttendTile - 1;
-    if (kQueries <= 4 && kParts == 1 && low == 0 && high == 4) {
+    constexpr bool kFew = kQueries <= 4 && kParts == 1;
+    const bool ahead = kFew && low == 0 && high == 4 && group + 8 <= a.groups;
+    if (kFew && low == 0 && high == 4) {
       // Few queries: four chains each hide the latency of fma.
-      if (group + 8 <= a.groups)
+      if (ahead)
         score_groups<kQueries, 4, true>(a, group, 0, masked);
       else
         score_groups<kQueries, 4, false>(a, group, 0, masked);
@@ -147,9 +151,12 @@ void attend_as(const AttendBlock& a) {
     constexpr int kColumns = kParts > 1 ? 1 : kQueries > 6 ? 2 : 4;
     int column = 0;
     for (; column + kColumns <= a.padded_dim / 16; column += kColumns)
-      add_values<kQueries, kColumns>(a, column, from, to, correction, tile);
+      if (kFew && ahead)
+        add_values<kQueries, kColumns, kFew>(a, column, from, to, correction, tile);
+      else
+        add_values<kQueries, kColumns, false>(a, column, from, to, correction, tile);
     for (; column < a.padded_dim / 16; ++column)
-      add_values<kQueries, 1>(a, column, from, to, correction, tile);
+      add_values<kQueries, 1, false>(a, column, from, to, correction, tile);
   }
   store(largest, a.max);
   store(total, a.total);

@@ -80,16 +80,24 @@ struct TileSource {
   HWY_INLINE F minimum(int g) const { return Tile<kLayout>::minimum(unit, block * kGroups + g); }
 };
 
+/// How far ahead of the products weights are asked for: the hardware's own prefetch stops at pages of 4 KiB.
+/// 1 to 2 KiB measured 5 % slower.
+constexpr int kPrefetchBytes = 4096;
+
 template <Layout kLayout, int kRows>
 void product_direct(const TileProduct& p) {
   constexpr LayoutInfo info = layout_info(kLayout);
   constexpr int kUnitBlocks = info.unit_k / kBlock;
+  constexpr int kBlockBytes = info.unit_bytes / kUnitBlocks;
   F acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = load(p.acc + r * 16);
   int block = p.first;
   const uint8_t* unit = p.tile + static_cast<size_t>(block / kUnitBlocks) * info.unit_bytes;
   int in_unit = block % kUnitBlocks;
   for (; block < p.first + p.count; ++block) {
+#pragma GCC unroll 16
+    for (int line = 0; line < kBlockBytes; line += 64)
+      __builtin_prefetch(unit + in_unit * kBlockBytes + line + kPrefetchBytes);
     block_product<kRows, info.scale_every, info.minimum>(TileSource<kLayout>{unit, in_unit}, p.x, block, acc);
     if (++in_unit == kUnitBlocks) {
       in_unit = 0;
