@@ -131,9 +131,9 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     ensure_peer()
-    if os.path.realpath(sys.executable) != os.path.realpath(PEER_PYTHON) and not os.environ.get("QUINTET_BENCH_CHILD"):
+    if os.path.realpath(sys.prefix) != os.path.realpath(os.path.dirname(os.path.dirname(PEER_PYTHON))):
         # numpy comes with the peer's environment; the system's Python need not have it.
-        os.execve(PEER_PYTHON, [PEER_PYTHON, *sys.argv], dict(os.environ, QUINTET_BENCH_CHILD="1"))
+        os.execv(PEER_PYTHON, [PEER_PYTHON, *sys.argv])
 
     model = options.model
     best = {t: peer("speed", model, 128, 32, t, 0)["decode_tokens_per_s"] for t in range(1, options.threads + 1)}
