@@ -21,6 +21,7 @@ struct Shape {
 constexpr std::array kShapes = {
     Shape{"tiny", 2, 512, 896, 8, 2, 64, 1000, 4096, true},
     Shape{"tiny-wide", 2, 640, 1024, 4, 1, 128, 777, 4096, false},
+    Shape{"tiny-256", 2, 512, 768, 4, 2, 128, 512, 4096, false},  // whole blocks of the k-quants
     Shape{"llama3-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, false},
     Shape{"llama3-70b", 80, 8192, 28672, 64, 8, 128, 128256, 131072, false},
     Shape{"qwen2-72b", 80, 8192, 29568, 64, 8, 128, 152064, 131072, true},
@@ -80,6 +81,16 @@ class BlockPool {
       case WeightFormat::f16: put(0, kDeviation * 1.7f * random_.uniform()); break;
       case WeightFormat::q4_1: put(0, kDeviation / 4.6f * jitter), put(2, -kDeviation * 7.5f / 4.6f * jitter); break;
       case WeightFormat::q8_0: put(0, kDeviation / 74 * jitter); break;
+      case WeightFormat::q5_0: put(0, kDeviation / 9.2f * jitter); break;
+      case WeightFormat::q5_1: put(0, kDeviation / 9.2f * jitter), put(2, -kDeviation * 15.5f / 9.2f * jitter); break;
+      // Scales and minima of groups are random 6-bit (Q2_K: 4-bit) numbers, 31.5 (7.5) on average.
+      case WeightFormat::q2_k: put(80, kDeviation / (1.1f * 7.5f) * jitter), put(82, kDeviation * 1.5f / (1.1f * 7.5f) * jitter); break;
+      case WeightFormat::q3_k: put(108, kDeviation / (2.3f * 18) * jitter); break;
+      case WeightFormat::q4_k: put(0, kDeviation / (4.6f * 31.5f) * jitter), put(2, kDeviation * 7.5f / (4.6f * 31.5f) * jitter); break;
+      case WeightFormat::q5_k: put(0, kDeviation / (9.2f * 31.5f) * jitter), put(2, kDeviation * 15.5f / (9.2f * 31.5f) * jitter); break;
+      case WeightFormat::q6_k: put(208, kDeviation / (18.5f * 74) * jitter); break;
+      case WeightFormat::iq4_nl: put(0, kDeviation / 68 * jitter); break;
+      case WeightFormat::iq4_xs: put(0, kDeviation / (68 * 18) * jitter); break;
       default: put(0, kDeviation / 4.6f * jitter); break;  // int4_g128, q4_0: the scale comes first
     }
   }
@@ -100,11 +111,14 @@ Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& opti
   }
   if (!shape) return bad_input(fmt::format("--shape: found '{}', allowed are {}", options.shape, names));
   switch (options.format) {
-    case WeightFormat::f16: case WeightFormat::f32: case WeightFormat::q4_0: case WeightFormat::q4_1: case WeightFormat::q8_0:
-    case WeightFormat::int4_g128: break;
-    default:
-      return bad_input(fmt::format("--weights: found {}, allowed are int4_g128, q4_0, q4_1, q8_0, f16, f32", format_info(options.format).name));
+    case WeightFormat::bf16: case WeightFormat::iq2_xxs: case WeightFormat::iq2_xs: case WeightFormat::iq2_s: case WeightFormat::iq3_xxs: case WeightFormat::iq3_s:
+      return bad_input(fmt::format("--weights: found {}, allowed are int4_g128, f16, f32, q4_0 to q8_0, q2_k to q6_k, iq4_nl, iq4_xs", format_info(options.format).name));
+    default: break;
   }
+  const int block = format_info(options.format).block_weights;
+  for (const int k : {shape->hidden, shape->ffn, shape->heads * shape->head_dim})
+    if (k % block)
+      return bad_input(fmt::format("--shape: found '{}', whose rows of {} weights are no whole blocks of {} ({} weights)", shape->name, k, format_info(options.format).name, block));
   auto model = std::make_unique<Model>();
   ModelConfig& config = model->config;
   config = {.architecture = shape->qkv_bias ? "qwen2" : "llama", .name = fmt::format("random {}", shape->name),

@@ -9,7 +9,7 @@
 namespace quintet {
 
 struct SyntheticOptions {
-  std::string_view shape = "llama3-70b";  ///< llama3-8b, llama3-70b, qwen2-72b; tiny and tiny-wide for tests
+  std::string_view shape = "llama3-70b";  ///< llama3-8b, llama3-70b, qwen2-72b; tiny, tiny-wide and tiny-256 for tests
   WeightFormat format = WeightFormat::int4_g128;
   int32_t layers = 0;                     ///< 0: as many as the shape has
   uint64_t seed = 1;

@@ -17,7 +17,8 @@ namespace quintet {
 
 /// Formats that the GPU takes.
 inline std::vector<WeightFormat> gpu_formats() {
-  return {WeightFormat::int4_g128, WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q8_0, WeightFormat::f16};
+  return {WeightFormat::int4_g128, WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q5_0, WeightFormat::q5_1, WeightFormat::q8_0, WeightFormat::q2_k,
+          WeightFormat::q3_k, WeightFormat::q4_k, WeightFormat::q5_k, WeightFormat::q6_k, WeightFormat::iq4_nl, WeightFormat::iq4_xs, WeightFormat::f16};
 }
 
 class CudaTest : public ::testing::Test {
@@ -91,8 +92,19 @@ class CudaTest : public ::testing::Test {
     for (size_t block = 0; block < blocks; ++block) {
       const size_t at = block * static_cast<size_t>(info.block_bytes);
       if (format == WeightFormat::f16) { put(at, scale(random_) * 4 - 0.1f); continue; }
-      put(at, scale(random_));
-      if (format == WeightFormat::q4_1) put(at + 2, -8 * scale(random_));
+      // Scales and minima of the k-quants' groups stay random; those of the block are made so that weights are about as large
+      // in every format.
+      switch (format) {
+        case WeightFormat::q4_1: put(at, scale(random_)), put(at + 2, -8 * scale(random_)); break;
+        case WeightFormat::q5_1: put(at, scale(random_)), put(at + 2, -16 * scale(random_)); break;
+        case WeightFormat::q2_k: put(at + 80, scale(random_)), put(at + 82, scale(random_)); break;
+        case WeightFormat::q3_k: put(at + 108, scale(random_) / 16); break;
+        case WeightFormat::q4_k: put(at, scale(random_) / 32), put(at + 2, scale(random_) / 4); break;
+        case WeightFormat::q5_k: put(at, scale(random_) / 32), put(at + 2, scale(random_) / 2); break;
+        case WeightFormat::q6_k: put(at + 208, scale(random_) / 64); break;
+        case WeightFormat::iq4_xs: put(at, scale(random_) / 64); break;
+        default: put(at, scale(random_)); break;
+      }
     }
     weight.values.resize(static_cast<size_t>(n * k));
     info.decode(weight.bytes.data(), blocks, weight.values.data());

@@ -28,7 +28,7 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const CudaOptions& options, const cudaDeviceProp& properties, Stream stream)
       : options_(options), properties_(properties), stream_(std::move(stream)),
-        site_{.stream = stream_.get(), .multiprocessors = properties.multiProcessorCount}, packer_(weights_, site_), ops_(site_, packer_.all_have_prompt_kernel()) {}
+        site_{.stream = stream_.get(), .multiprocessors = properties.multiProcessorCount}, packer_(weights_, site_), ops_(site_) {}
 
   ~CudaBackend() override {
     // Buffers and weights are freed after the last kernel that may read them.

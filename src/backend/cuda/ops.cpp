@@ -34,10 +34,11 @@ Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
   TRY(allocate(act_in_, padded_rows * padded_k));
   TRY(allocate(act_mid_, padded_rows * padded_k));
   TRY(allocate(q_, padded_rows * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(limits.max_head_dim)));
-  // Slices stay apart for up to 64 rows, or always where a format has no kernel for more.
-  const size_t slice_rows = prompt_layout_ ? std::max<size_t>(kSlices * 64, padded_rows) : kSlices * padded_rows;
+  const size_t slice_rows = std::max<size_t>(kSlices * kMidRows, padded_rows);  // slices stay apart for up to kMidRows rows
   TRY(allocate(partial_, slice_rows * columns));
   TRY(allocate(residual_partial_, slice_rows * static_cast<size_t>(limits.hidden + kUnitOutputs)));
+  TRY(allocate(input_sums_, padded_rows * padded_k / 16));
+  for (float*& buffer : other_residual_) TRY(allocate(buffer, static_cast<size_t>(limits.hidden)));
   TRY(allocate(logits_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary + kUnitOutputs)));
   TRY(allocate(attend_partial_, static_cast<size_t>(attend_rows_) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits_) *
                                     static_cast<size_t>(limits.max_head_dim + 2)));
@@ -51,14 +52,13 @@ void CudaOps::begin_step(const StepView& host) {
     query_tokens_ = std::max(query_tokens_, host.row_begin[s + 1] - host.row_begin[s]);
     context_ = std::max(context_, host.context[s]);
   }
+  all_logits_ = host.logit_rows == host.rows;
+  for (int i = 0; all_logits_ && i < host.logit_rows; ++i) all_logits_ = host.logit_row[i] == i;
   pending_ = {};
+  moved_residual_ = nullptr;
 }
 
 cudaError_t CudaOps::take_error() { return std::exchange(error_, cudaSuccess); }
-
-ActLayout CudaOps::layout(const Weight& weight, int rows) const {
-  return {.tiles = tiles(rows), .k_padded = padded_inputs(static_cast<int>(weight.k))};
-}
 
 const float* CudaOps::device_inv_freq(const RopeSpec& rope) {
   const std::span<const float> wanted(rope.inv_freq, static_cast<size_t>(rope.dims / 2));
@@ -76,6 +76,7 @@ const float* CudaOps::device_inv_freq(const RopeSpec& rope) {
 }
 
 void CudaOps::embed(const StepView& step, const EmbedArgs& args) {
+  moved_residual_ = nullptr;
   const CudaWeight& table = packed(*args.table);
   const Segment& segment = table.segments[0];
   check(segment.kernels->embed({.panels = segment.panels, .token = step.token, .prev = step.prev, .sampled = last_sampled_,
@@ -85,7 +86,7 @@ void CudaOps::embed(const StepView& step, const EmbedArgs& args) {
 }
 
 void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int* row_index, const Weight& next) {
-  NormParams params = {.residual = static_cast<float*>(const_cast<void*>(x.data)), .weight = vector_of(norm.weight), .row_index = row_index,
+  NormParams params = {.residual = residual(x), .weight = vector_of(norm.weight), .row_index = row_index,
                        .out = act_in_, .layout = layout(next, rows), .eps = norm.eps, .rows = rows, .hidden = static_cast<int>(x.cols)};
   if (pending_.waiting) {
     params.partial = residual_partial_;
@@ -93,44 +94,83 @@ void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int*
     params.post_weight = pending_.post_weight;
     params.post_eps = pending_.post_eps;
     params.partial_stride = pending_.stride;
-    params.slices = slices(rows_);
+    params.slices = pending_.slices;
     pending_ = {};
   }
   check(launch_norm(params, site_));
 }
 
-void CudaOps::product(const Weight& weight, const __half* x, int rows, float* partial) {
+bool CudaOps::row_norm(ConstMatrixView x, const NormArgs& norm, RowNorm& fused) {
+  const int hidden = static_cast<int>(x.cols);
+  if (!norm.weight || pending_.post_weight || !row_kernel_norms(hidden)) return false;
+  fused = {.residual = residual(x), .weight = vector_of(norm.weight), .hidden = hidden, .eps = norm.eps};
+  if (pending_.waiting) {
+    fused.residual_out = other_residual_[fused.residual == other_residual_[0]];
+    fused.partial = residual_partial_;
+    fused.bias = pending_.bias;
+    fused.slice_stride = pending_.stride;
+    fused.slices = pending_.slices;
+    moved_residual_ = fused.residual_out;
+    pending_ = {};
+  }
+  return true;
+}
+
+Epilogue CudaOps::epilogue(const Weight& weight, int rows) const {
+  if (rows > kMidRows) return Epilogue::whole;
+  if (rows > 1) return Epilogue::partial;
+  // One row: whole outputs where they are spread over the multiprocessors as evenly as single slices would be.
+  const int units = packed(weight).columns / kPanel, all = site_.multiprocessors;
+  return (units * kSlices + all - 1) / all < (units + all - 1) / all * kSlices ? Epilogue::partial : Epilogue::whole;
+}
+
+void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out, Epilogue epilogue, const RowNorm& fused, ActLayout out_layout, int activation) {
   const CudaWeight& own = packed(weight);
   const ActLayout act = layout(weight, rows);
-  // The kernel for many rows takes them all and adds its slices; the others take a chunk and leave the slices apart.
-  const bool whole = act.tiles == kPromptTiles;
-  const int chunk = whole ? rows : act.chunk_rows();
-  for (int row = 0, index = 0; row < rows; row += chunk, ++index)
-    for (const Segment& segment : own.segments)
-      check(segment.kernels->product({.weights = segment.panels, .x = reinterpret_cast<const uint4*>(x + static_cast<size_t>(index) * act.chunk_halves()),
-                                      .out = partial + static_cast<size_t>(row) * static_cast<size_t>(own.columns) + segment.first_column,
-                                      .n = segment.n, .pieces = segment.pieces, .rows = std::min(chunk, rows - row), .out_stride = own.columns,
-                                      .slice_stride = static_cast<int64_t>(rows) * own.columns},
-                                     act.tiles, whole ? Epilogue::whole : Epilogue::partial, site_));
+  ProductParams params = {.x = reinterpret_cast<const uint4*>(x), .rows = rows, .out_stride = own.columns, .slice_stride = static_cast<int64_t>(rows) * own.columns,
+                          .out_layout = out_layout, .activation = activation, .input_sums = input_sums_, .norm = fused};
+  for (const Segment& segment : own.segments) {
+    params.weights = segment.panels;
+    params.n = segment.n;
+    params.pieces = segment.pieces;
+    params.out = epilogue == Epilogue::gated ? out : static_cast<float*>(out) + segment.first_column;
+    check(segment.kernels->product(params, act.tiles, epilogue, site_));
+    params.norm.residual_out = nullptr;  // once is enough
+  }
+}
+
+void CudaOps::norm_product(ConstMatrixView x, const NormArgs& norm_args, const Weight& weight, int rows, void* out, Epilogue epilogue, ActLayout out_layout, int activation) {
+  RowNorm fused;
+  if (rows != 1 || !row_norm(x, norm_args, fused)) norm(x, norm_args, rows, nullptr, weight);
+  product(weight, act_in_, rows, out, epilogue, fused, out_layout, activation);
 }
 
 void CudaOps::attn_in(const StepView& step, const AttnInArgs& args) {
-  norm(args.x, args.norm, step.rows, nullptr, *args.w);
-  product(*args.w, act_in_, step.rows, partial_);
+  const Epilogue left = epilogue(*args.w, step.rows);
+  norm_product(args.x, args.norm, *args.w, step.rows, partial_, left);
+  partial_slices_ = slices(left);
   partial_stride_ = packed(*args.w).columns;
   qkv_bias_ = vector_of(args.bias);
 }
 
 void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs& args) {
   const AttentionSpec& a = args.attention;
-  check(launch_rope_store({.partial = partial_, .bias = qkv_bias_, .q_norm = vector_of(args.q_norm.weight), .k_norm = vector_of(args.k_norm.weight),
-                           .inv_freq = device_inv_freq(a.rope), .pos = step.pos, .kv_slot = step.kv_slot, .q = q_,
-                           .pages = static_cast<uint8_t*>(args.kv.base), .page_bytes = args.kv.page.bytes,
-                           .eps = args.q_norm.weight ? args.q_norm.eps : args.k_norm.eps, .rope_scale = a.rope.scale, .rows = step.rows,
-                           .stride = partial_stride_, .slices = slices(step.rows), .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim, .rope_dims = a.rope.dims,
-                           .pairs_style = a.rope.style == RopeStyle::pairs, .page_tokens = args.kv.page.tokens, .layer = a.layer}, site_));
-  attend_rows(step, a, args.kv, {.q = q_, .q_stride = int64_t{a.heads} * a.head_dim, .out = act_mid_,
-                                 .layout = {.tiles = tiles(step.rows), .k_padded = padded_inputs(a.heads * a.head_dim)}});
+  const RopeStoreParams turn = {.partial = partial_, .bias = qkv_bias_, .q_norm = vector_of(args.q_norm.weight), .k_norm = vector_of(args.k_norm.weight),
+                                .inv_freq = device_inv_freq(a.rope), .pos = step.pos, .kv_slot = step.kv_slot, .q = q_,
+                                .pages = static_cast<uint8_t*>(args.kv.base), .page_bytes = args.kv.page.bytes,
+                                .eps = args.q_norm.weight ? args.q_norm.eps : args.k_norm.eps, .rope_scale = a.rope.scale, .rows = step.rows,
+                                .stride = partial_stride_, .slices = partial_slices_, .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim, .rope_dims = a.rope.dims,
+                                .pairs_style = a.rope.style == RopeStyle::pairs, .page_tokens = args.kv.page.tokens, .layer = a.layer};
+  AttendParams params = {.q = q_, .q_stride = int64_t{a.heads} * a.head_dim, .out = act_mid_,
+                         .layout = {.tiles = tiles_for_rows(step.rows), .k_padded = padded_inputs(a.heads * a.head_dim)}};
+  // One row a sequence: the attending blocks finish q, K and V themselves. More, and each row would be finished many times.
+  if (query_tokens_ == 1 && a.heads / a.kv_heads <= kFreshGroup) {
+    params.fresh = true;
+    params.turn = turn;
+  } else {
+    check(launch_rope_store(turn, site_));
+  }
+  attend_rows(step, a, args.kv, params);
 }
 
 void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const KvView& kv, AttendParams params) {
@@ -152,13 +192,16 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.max_blocks = step.max_blocks;
   params.window = a.sliding_window;
   params.splits = splits;
+  // Splits of a block: as many as leave every multiprocessor four blocks.
+  params.block_splits = std::max(1, a.kv_heads * step.seqs * splits / (4 * site_.multiprocessors));
   check(launch_attend(params, a.head_dim, query_tokens_ * group, step.seqs, step.rows, site_));
 }
 
 void CudaOps::project(const ProjectArgs& args) {
   const int rows = static_cast<int>(args.residual.rows);
-  product(*args.w, act_mid_, rows, residual_partial_);
-  pending_ = {.waiting = true, .bias = vector_of(args.bias), .post_weight = vector_of(args.post_norm.weight),
+  const Epilogue left = epilogue(*args.w, rows);
+  product(*args.w, act_mid_, rows, residual_partial_, left);
+  pending_ = {.waiting = true, .slices = slices(left), .bias = vector_of(args.bias), .post_weight = vector_of(args.post_norm.weight),
               .post_eps = args.post_norm.eps, .stride = packed(*args.w).columns};
 }
 
@@ -166,31 +209,36 @@ void CudaOps::attn_out(const StepView&, const ProjectArgs& args) { project(args)
 void CudaOps::mlp_out(const StepView&, const ProjectArgs& args) { project(args); }
 
 void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
-  norm(args.x, args.norm, step.rows, nullptr, *args.w);
-  product(*args.w, act_in_, step.rows, partial_);
-  const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns;
-  check(launch_gate({.partial = partial_, .out = act_mid_, .layout = {.tiles = tiles(step.rows), .k_padded = padded_inputs(n)},
-                     .slice_stride = static_cast<int64_t>(step.rows) * columns, .rows = step.rows, .n = n, .stride = columns, .slices = slices(step.rows),
-                     .activation = activation_kind(args.activation)}, site_));
+  const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns, rows = step.rows, activation = activation_kind(args.activation);
+  const ActLayout out = {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(n)};
+  if (rows == 1) {  // the product applies the gate itself
+    norm_product(args.x, args.norm, *args.w, rows, act_mid_, Epilogue::gated, out, activation);
+    return;
+  }
+  const Epilogue left = epilogue(*args.w, rows);
+  norm_product(args.x, args.norm, *args.w, rows, partial_, left);
+  check(launch_gate({.partial = partial_, .out = act_mid_, .layout = out, .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .n = n,
+                     .stride = columns, .slices = slices(left), .activation = activation}, site_));
 }
 
 void CudaOps::head(const StepView& step, const HeadArgs& args) {
+  const int rows = step.logit_rows, columns = packed(*args.w).columns;
+  const bool all = all_logits_ && rows > 0;
   // The last projection's partial sums go into every row; then only the rows that are sampled are normalised.
-  if (pending_.waiting) norm(args.x, {}, step.rows, nullptr, *args.w);
-  const int rows = step.logit_rows;
+  if (pending_.waiting && !all) norm(args.x, {}, step.rows, nullptr, *args.w);
   if (rows == 0) return;
-  norm(args.x, args.norm, rows, step.logit_row, *args.w);
-  const ActLayout act = layout(*args.w, rows);
-  const int chunk = act.tiles == kPromptTiles ? rows : act.chunk_rows();
-  for (int row = 0, index = 0; row < rows; row += chunk, ++index)
-    for (const Segment& segment : packed(*args.w).segments)
-      check(segment.kernels->product({.weights = segment.panels, .x = reinterpret_cast<const uint4*>(act_in_ + static_cast<size_t>(index) * act.chunk_halves()),
-                                      .out = logits_ + static_cast<size_t>(row) * static_cast<size_t>(packed(*args.w).columns) + segment.first_column,
-                                      .n = segment.n, .pieces = segment.pieces, .rows = std::min(chunk, rows - row), .out_stride = packed(*args.w).columns},
-                                     act.tiles, Epilogue::whole, site_));
-  // Padded columns stay behind: the caller's logits have the vocabulary's width.
-  check(cudaMemcpy2DAsync(args.logits.data, static_cast<size_t>(args.logits.stride) * sizeof(float), logits_, static_cast<size_t>(packed(*args.w).columns) * sizeof(float),
-                          static_cast<size_t>(args.logits.cols) * sizeof(float), static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, site_.stream));
+  // Padded columns stay behind where there are any: the caller's logits have the vocabulary's width.
+  const bool direct = args.logits.stride == columns;
+  float* out = direct ? static_cast<float*>(args.logits.data) : logits_;
+  if (all) {
+    norm_product(args.x, args.norm, *args.w, rows, out, Epilogue::whole);
+  } else {
+    norm(args.x, args.norm, rows, step.logit_row, *args.w);
+    product(*args.w, act_in_, rows, out, Epilogue::whole);
+  }
+  if (!direct)
+    check(cudaMemcpy2DAsync(args.logits.data, static_cast<size_t>(args.logits.stride) * sizeof(float), logits_, static_cast<size_t>(columns) * sizeof(float),
+                            static_cast<size_t>(args.logits.cols) * sizeof(float), static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, site_.stream));
 }
 
 void CudaOps::sample(const StepView& step, const SampleArgs& args) {
@@ -207,7 +255,8 @@ void CudaOps::linear(const LinearArgs& args) {
   const int rows = static_cast<int>(args.x.rows);
   if (args.norm.weight) norm(args.x, args.norm, rows, nullptr, *args.w);
   else check(launch_pack_rows({.x = plain(args.x), .out = act_in_, .layout = layout(*args.w, rows), .rows = rows, .columns = static_cast<int>(args.x.cols)}, site_));
-  product(*args.w, act_in_, rows, partial_);
+  const Epilogue left = epilogue(*args.w, rows);
+  product(*args.w, act_in_, rows, partial_, left);
   const int columns = packed(*args.w).columns;
   // Parts are padded apart: each comes out at its own columns.
   int64_t first = 0;
@@ -217,7 +266,7 @@ void CudaOps::linear(const LinearArgs& args) {
     PlainMatrix out = plain(args.out);
     out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);
     check(launch_reduce({.partial = partial_ + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .out = out,
-                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(rows), .add = args.add_to_out}, site_));
+                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(left), .add = args.add_to_out}, site_));
     first += part.n;
   }
 }

@@ -12,7 +12,7 @@ namespace quintet::cuda {
 
 class CudaOps : public Ops {
  public:
-  CudaOps(LaunchSite site, const bool& prompt_layout) : site_(site), prompt_layout_(prompt_layout) {}
+  explicit CudaOps(LaunchSite site) : site_(site) {}
 
   Status reserve(const StepLimits& limits, Arena& arena);
   /// Host copies of what launches are sized from. Called by Backend::stage before the step's operations.
@@ -41,6 +41,7 @@ class CudaOps : public Ops {
   /// Partial sums of a projection that the next norm adds to the residual stream.
   struct Pending {
     bool waiting = false;
+    int slices = 1;
     const float* bias = nullptr;
     const float* post_weight = nullptr;
     float post_eps = 0;
@@ -48,23 +49,29 @@ class CudaOps : public Ops {
   };
 
   void check(cudaError_t code) { if (error_ == cudaSuccess) error_ = code; }
+  /// The norm of x's rows (plus what is pending) as the inputs of `next`, by a kernel of its own.
   void norm(ConstMatrixView x, const NormArgs& norm, int rows, const int* row_index, const Weight& next);
-  /// Leaves slices(rows) sums of every output in `partial` [slices][rows][columns].
-  void product(const Weight& weight, const __half* x, int rows, float* partial);
+  /// The same as work of the product of one row itself, if its kernel can; x is the residual stream.
+  bool row_norm(ConstMatrixView x, const NormArgs& norm, RowNorm& fused);
+  /// Leaves slices(rows) sums of every output at `out`, or, gated, the inputs of the product after. `fused`: see row_norm.
+  void product(const Weight& weight, const __half* x, int rows, void* out, Epilogue epilogue, const RowNorm& fused = {}, ActLayout out_layout = {}, int activation = 0);
+  /// norm of x, then a product: one kernel where that can be.
+  void norm_product(ConstMatrixView x, const NormArgs& norm_args, const Weight& weight, int rows, void* out, Epilogue epilogue, ActLayout out_layout = {}, int activation = 0);
   void project(const ProjectArgs& args);
   void attend_rows(const StepView& step, const AttentionSpec& attention, const KvView& kv, AttendParams params);
-  ActLayout layout(const Weight& weight, int rows) const;
+  ActLayout layout(const Weight& weight, int rows) const { return {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(static_cast<int>(weight.k))}; }
 
-  int tiles(int rows) const { return tiles_for_rows(rows, prompt_layout_); }
-  /// Slices that a product of `rows` rows leaves for the next kernel to add.
-  int slices(int rows) const { return tiles(rows) == kPromptTiles ? 1 : kSlices; }
+  /// What a product leaves: prompts add their slices, the others may leave that to the next kernel.
+  Epilogue epilogue(const Weight& weight, int rows) const;
+  static int slices(Epilogue left) { return left == Epilogue::partial ? kSlices : 1; }
+  /// The residual stream of a step lies where embed() put it, or in a buffer of ours once a product of one row has added to it.
+  float* residual(ConstMatrixView x) { return moved_residual_ ? moved_residual_ : static_cast<float*>(const_cast<void*>(x.data)); }
 
   LaunchSite site_;
-  const bool& prompt_layout_;
   cudaError_t error_ = cudaSuccess;
   int rows_ = 0, query_tokens_ = 0, context_ = 0;  ///< of the step being issued
   Pending pending_;
-  int partial_stride_ = 0;             ///< of the qkv product's partial sums
+  int partial_stride_ = 0, partial_slices_ = 1;  ///< of the qkv product's partial sums
   const float* qkv_bias_ = nullptr;
   // Private buffers, sized by reserve().
   __half* act_in_ = nullptr;    ///< operand B of the products that read the residual stream
@@ -73,6 +80,10 @@ class CudaOps : public Ops {
   float* partial_ = nullptr;    ///< [4][rows][columns]
   float* residual_partial_ = nullptr;  ///< the same, of projections
   float* attend_partial_ = nullptr;
+  float* input_sums_ = nullptr;  ///< of formats with minima (kernels/input_sums.cuh)
+  float* other_residual_[2] = {};  ///< [hidden] each, taken in turn
+  float* moved_residual_ = nullptr;  ///< null: where embed() put it
+  bool all_logits_ = false;  ///< of the step being issued: logit row i is row i
   float* logits_ = nullptr;  ///< [logit_rows][padded vocabulary]
   int attend_splits_ = 0, attend_rows_ = 0;
   const Sampled* last_sampled_ = nullptr;

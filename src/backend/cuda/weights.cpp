@@ -22,7 +22,11 @@ std::string allowed_formats() {
 }  // namespace
 
 const ProductKernels* product_kernels(WeightFormat format) {
-  for (const auto kernels : {product_kernels_int4_g128, product_kernels_q4_0, product_kernels_q4_1, product_kernels_q8_0, product_kernels_f16})
+  using Kernels = const ProductKernels& (*)();
+  constexpr Kernels kAll[] = {product_kernels_int4_g128, product_kernels_q4_0, product_kernels_q4_1, product_kernels_q5_0, product_kernels_q5_1, product_kernels_q8_0,
+                         product_kernels_q2_k, product_kernels_q3_k, product_kernels_q4_k, product_kernels_q5_k, product_kernels_q6_k, product_kernels_iq4_nl,
+                         product_kernels_iq4_xs, product_kernels_f16};
+  for (const Kernels kernels : kAll)
     if (kernels().format == format) return &kernels();
   return nullptr;
 }
@@ -67,8 +71,8 @@ Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight
     const ProductKernels* kernels = product_kernels(part.format);
     if (!kernels)
       return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats()));
-    // A table of which rows are looked up alone takes no part in products.
-    if (role != WeightRole::embedding) prompt_ = prompt_ && kernels->prompt;
+    if (role != WeightRole::embedding && !row_kernel_takes(padded_inputs(static_cast<int>(part.k))))
+      return bad_input(fmt::format("tensor {}: found rows of {} weights, allowed on the GPU are up to {}", part.name, part.k, kRowInputs));
     const bool alternate = role == WeightRole::gate_up;
     // Parts of one format share a segment, so that their product is one launch.
     if (packed->segments.empty() || packed->segments.back().kernels != kernels) {

@@ -41,8 +41,6 @@ class WeightPacker {
   WeightPacker(Arena& arena, LaunchSite site) : arena_(arena), site_(site) {}
   Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts);
   Status unpack(const Weight& weight, int64_t first, int64_t count, float* out);
-  /// Whether every format met so far has the kernel for many rows: activations then travel in its layout.
-  const bool& all_have_prompt_kernel() const { return prompt_; }
 
  private:
   Result<Weight> prepare_vector(const HostWeight& part);
@@ -54,7 +52,6 @@ class WeightPacker {
   Handle<void*, cudaFree> staging_;
   size_t staging_bytes_ = 0;
   Handle<void*, cudaFree> flag_;
-  bool prompt_ = true;
 };
 
 }  // namespace quintet::cuda

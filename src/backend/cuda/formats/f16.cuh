@@ -37,7 +37,7 @@ struct F16 {
   };
   /// The number is the bits of the half.
   __device__ static int file_number(const uint8_t* block, int) { return block[0] | block[1] << 8; }
-  __device__ static bool pack_scales(const uint8_t* block, uint8_t*, int, int) { return is_finite(file_half(block)); }
+  __device__ static bool pack_scales(const uint8_t* block, int, uint8_t*, int, int) { return is_finite(file_half(block)); }
   __device__ static float value(int number, const uint8_t*, int, int) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(number)));
   }

@@ -10,7 +10,9 @@
 //   kHasMin                   w = scale * q - minimum (a minimum a group)
 //   Regs, load(), fragment()  a lane's numbers of a piece, and those of one k16 step as four half2 of exact values
 //   scale(), minimum()        FP32 values of a group of a row
-//   kFileBlockK, kFileBlockBytes, pack()  the block of the model file and its way into a piece
+//   kFileBlockK, kFileBlockBytes           the block of the model file
+//   file_number(), pack_scales(), Store    its way into a piece; `first` is where in the block the piece begins
+//   value()                                the weight, by the operations of the scalar codec in their order
 #pragma once
 
 #include <cuda_fp16.h>
@@ -67,11 +69,18 @@ __device__ __forceinline__ void nibbles_to_half(uint32_t v, uint32_t (&a)[4]) {
 __device__ __forceinline__ float half_at(const uint8_t* bytes, int index) {
   return __half2float(reinterpret_cast<const __half*>(bytes)[index]);
 }
+/// Half `index` (a constant of the unrolled loop) of a row's four, which lie together: one load for all of them.
+__device__ __forceinline__ float half_of_four(const uint8_t* bytes, int index, int row) {
+  const uint2 four = reinterpret_cast<const uint2*>(bytes)[row];
+  const uint32_t pair = index / 2 ? four.y : four.x;
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(index % 2 ? pair >> 16 : pair)));
+}
 /// A half that lies unaligned in a file's block.
 __device__ __forceinline__ __half file_half(const uint8_t* bytes) {
   return __ushort_as_half(static_cast<unsigned short>(bytes[0] | bytes[1] << 8));
 }
 
+__device__ __forceinline__ bool is_finite(float value) { return isfinite(value); }
 __device__ __forceinline__ bool is_finite(__half value) { return (__half_as_ushort(value) & 0x7c00) != 0x7c00; }
 
 /// Four-bit numbers of a piece of 128 inputs: 2 x 32 lanes x 16 bytes, a lane's four k16 steps in each 16 bytes.

@@ -24,7 +24,7 @@ struct Int4G128 {
   __device__ static int file_number(const uint8_t* block, int i) {
     return i < 64 ? block[2 + i] & 15 : block[2 + i - 64] >> 4;
   }
-  __device__ static bool pack_scales(const uint8_t* block, uint8_t* piece, int, int row) {
+  __device__ static bool pack_scales(const uint8_t* block, int, uint8_t* piece, int, int row) {
     reinterpret_cast<__half*>(piece + 1024)[row] = file_half(block);
     return is_finite(file_half(block));
   }
@@ -48,18 +48,18 @@ struct Q4 {
     nibbles_to_half<kWithMin ? 0 : 8>(regs.step(step), a);
   }
   __device__ static __forceinline__ float scale(const uint8_t* piece, int group, int row) {
-    return half_at(piece + 1024, group * 16 + row);
+    return half_of_four(piece + 1024, group, row);
   }
   __device__ static __forceinline__ float minimum(const uint8_t* piece, int group, int row) {
-    return -half_at(piece + 1024 + 128, group * 16 + row);
+    return -half_of_four(piece + 1024 + 128, group, row);
   }
 
   __device__ static int file_number(const uint8_t* block, int i) {
     const uint8_t byte = block[(kWithMin ? 4 : 2) + i % 16];
     return i < 16 ? byte & 15 : byte >> 4;
   }
-  __device__ static bool pack_scales(const uint8_t* block, uint8_t* piece, int group, int row) {
-    const int index = group * 16 + row;
+  __device__ static bool pack_scales(const uint8_t* block, int, uint8_t* piece, int group, int row) {
+    const int index = row * 4 + group;
     reinterpret_cast<__half*>(piece + 1024)[index] = file_half(block);
     if (kWithMin) reinterpret_cast<__half*>(piece + 1024 + 128)[index] = file_half(block + 2);
     return is_finite(file_half(block)) && (!kWithMin || is_finite(file_half(block + 2)));

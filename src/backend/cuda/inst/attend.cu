@@ -5,21 +5,22 @@
 namespace quintet::cuda {
 namespace {
 
-template <int kDim, int kStages, bool kTogether>
+template <int kDim, int kStages, bool kTogether, bool kFresh>
 cudaError_t launch(const AttendParams& p, int query_tiles, int seqs, const LaunchSite& site) {
-  const auto kernel = p.partial ? attend<kDim, kStages, true, kTogether> : attend<kDim, kStages, false, kTogether>;
+  const auto kernel = p.partial ? attend<kDim, kStages, true, kTogether, kFresh> : attend<kDim, kStages, false, kTogether, kFresh>;
   constexpr size_t kBytes = attend_shared_bytes<kDim>(kStages);
   if (const cudaError_t code = allow_shared<AttendParams>(kernel, kBytes); code != cudaSuccess) return code;
+  const int runs = p.partial ? (p.splits + p.block_splits - 1) / p.block_splits : 1;
   return launch_kernel<AttendParams>(kernel, p,
-                                     {.grid = dim3(static_cast<unsigned>(p.kv_heads * query_tiles), static_cast<unsigned>(seqs),
-                                                   static_cast<unsigned>(p.partial ? p.splits : 1)),
+                                     {.grid = dim3(static_cast<unsigned>(p.kv_heads * query_tiles), static_cast<unsigned>(seqs), static_cast<unsigned>(runs)),
                                       .block = dim3(kAttendWarps * 32), .shared_bytes = kBytes}, site);
 }
 
 template <int kDim, int kStages>
 cudaError_t launch_rows(const AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
-  if (most_rows <= 16) return launch<kDim, kStages, true>(p, 1, seqs, site);
-  return launch<kDim, kStages, false>(p, (most_rows + kAttendRows - 1) / kAttendRows, seqs, site);
+  if (p.fresh) return launch<kDim, kStages, true, true>(p, 1, seqs, site);
+  if (most_rows <= 16) return launch<kDim, kStages, true, false>(p, 1, seqs, site);
+  return launch<kDim, kStages, false, false>(p, (most_rows + kAttendRows - 1) / kAttendRows, seqs, site);
 }
 
 }  // namespace

@@ -5,10 +5,13 @@
 namespace quintet::cuda {
 
 cudaError_t launch_rope_store(const RopeStoreParams& p, const LaunchSite& site) {
-  if (p.dim % 64 || p.dim > 512) return cudaErrorInvalidValue;  // whole warps of pairs
-  return launch_kernel<RopeStoreParams>(rope_store, p,
-                                        {.grid = dim3(static_cast<unsigned>(p.heads + 2 * p.kv_heads), static_cast<unsigned>(p.rows)),
-                                         .block = dim3(static_cast<unsigned>(p.dim / 2))}, site);
+  const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(p.heads + 2 * p.kv_heads), static_cast<unsigned>(p.rows)), .block = dim3(32)};
+  switch (p.dim) {
+    case 64: return launch_kernel<RopeStoreParams>(rope_store<1>, p, shape, site);
+    case 128: return launch_kernel<RopeStoreParams>(rope_store<2>, p, shape, site);
+    case 256: return launch_kernel<RopeStoreParams>(rope_store<4>, p, shape, site);
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace quintet::cuda

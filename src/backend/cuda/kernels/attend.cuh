@@ -14,6 +14,7 @@
 
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/ptx.cuh"
+#include "backend/cuda/kernels/rope_store.cuh"
 
 namespace quintet::cuda {
 
@@ -60,9 +61,43 @@ __device__ __forceinline__ void clear_padding(const AttendParams& p, int row, in
     *reinterpret_cast<half2*>(p.out + p.layout.index(row, column)) = __float2half2_rn(0.f);
 }
 
-/// grid: x = kv_heads * (most query tiles of a sequence), y = seqs, z = splits or 1.
-template <int kDim, int kStages, bool kPartial, bool kTogether>
+/// The q, K and V of a row that still are partial sums, finished by the attending block itself: q of a group's heads as
+/// the 16 rows of operand A, K and V of the row's own position. Rows lie 16 bytes further than their width apart, so that
+/// fragments are read without conflicts.
+template <int kDim>
+struct alignas(16) FreshRow {
+  static constexpr int kStride = kDim + 8;
+  __half q[16][kStride];
+  __half kv[2][kStride];
+
+  /// By all warps of the block; `stores`: this block also puts K and V into the cache, at `slot`.
+  __device__ __forceinline__ void make(const RopeStoreParams& p, const Turns<kDim / 64>& turns, int row, int64_t slot, int kv_head, bool stores, int warp, int lane) {
+    constexpr int kJobs = (kFreshGroup + 2 + kAttendWarps - 1) / kAttendWarps;
+    const int group = p.heads / p.kv_heads, jobs = group + (stores ? 2 : 0);
+    const auto head_of = [&](int job) {
+      return job < group ? kv_head * group + job : job == group ? p.heads + kv_head : p.heads + p.kv_heads + kv_head;
+    };
+    HeadValues<kDim / 64> values[kJobs];
+#pragma unroll
+    for (int i = 0; i < kJobs; ++i)  // all loads before the first use: a job too many reads what another reads
+      values[i].load(p, row, head_of(min(warp + i * kAttendWarps, jobs - 1)), lane);
+#pragma unroll
+    for (int i = 0; i < kJobs; ++i) {
+      const int job = warp + i * kAttendWarps;
+      if (job >= jobs) continue;
+      const bool is_q = job < group, is_v = job == group + 1;
+      values[i].finish(p, is_q ? p.q_norm : is_v ? nullptr : p.k_norm, is_v ? nullptr : &turns, lane);
+      values[i].store(p, is_q ? q[job] : kv[is_v], lane);
+      if (!is_q && slot >= 0) values[i].store(p, cache_row(p, slot, is_v, kv_head), lane);
+    }
+  }
+};
+
+/// grid: x = kv_heads * (most query tiles of a sequence), y = seqs, z = runs of block_splits splits, or 1. kFresh: one row a
+/// sequence, finished here (with kTogether).
+template <int kDim, int kStages, bool kPartial, bool kTogether, bool kFresh>
 __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constant__ AttendParams p) {
+  static_assert(kTogether || !kFresh);
   constexpr int kChunks = kDim / 8;  // 16-byte chunks of a key; chunk c of key r lies at c ^ (r % 8), free of conflicts
   constexpr int kRows = kTogether ? 16 : kAttendRows, kColumns = kTogether ? kDim / kAttendWarps : kDim;
   extern __shared__ __align__(128) uint8_t memory[];
@@ -70,18 +105,28 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
   launch_dependents();
   const int group = p.heads / p.kv_heads, kv_head = blockIdx.x % p.kv_heads, query_tile = blockIdx.x / p.kv_heads;
   const int seq = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  wait_for_previous();
+  // A step's inputs are there before its first kernel starts, and so are the keys of earlier steps: all that a fresh row
+  // sees in the cache. Only its own q, K and V come from the kernel before.
+  if constexpr (!kFresh) wait_for_previous();
   const int row_begin = p.row_begin[seq], tokens = p.row_begin[seq + 1] - row_begin;
   const int tile_rows = tokens * group;  // (token, head) rows of the sequence for this kv head
   const int first_row = query_tile * kRows;
-  if (first_row >= tile_rows) return;
+  if (first_row >= tile_rows) {
+    if constexpr (kFresh) wait_for_previous();
+    return;
+  }
   const int context = p.context[seq];
   const int first_token = first_row / group, last_token = min((first_row + kRows - 1) / group, tokens - 1);
   const int lowest_pos = p.pos[row_begin + first_token], highest_pos = p.pos[row_begin + last_token];
   const int key_end = min(highest_pos + 1, context);
   const int key_begin = p.window ? max(0, lowest_pos - p.window + 1) : 0;
-  const int split = kPartial ? blockIdx.z : key_begin / kSplit;
-  const int split_end = kPartial ? min(static_cast<int>(blockIdx.z) + 1, (key_end + kSplit - 1) / kSplit) : (key_end + kSplit - 1) / kSplit;
+  const int all_splits = (key_end + kSplit - 1) / kSplit;
+  const int split = kPartial ? blockIdx.z * p.block_splits : key_begin / kSplit;
+  const int split_end = kPartial ? min(split + p.block_splits, all_splits) : all_splits;
+  if (kPartial && split >= all_splits) {
+    if constexpr (kFresh) wait_for_previous();
+    return;
+  }
 
   const int warp_row = first_row + (kTogether ? 0 : warp * 16), first_column = kTogether ? warp * kColumns : 0;
   const int own_row[2] = {warp_row + g, warp_row + g + 8};
@@ -95,15 +140,6 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
     own_q[i] = p.q + static_cast<size_t>(row_begin + token) * p.q_stride + static_cast<size_t>(head) * kDim;
   }
   const bool active = warp_row < tile_rows;
-  uint32_t query[kDim / 16][4];
-#pragma unroll
-  for (int s = 0; s < kDim / 16; ++s)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = i & 1;
-      query[s][i] = own_pos[r] < 0 ? 0u : *reinterpret_cast<const uint32_t*>(own_q[r] + s * 16 + (i >> 1) * 8 + q * 2);
-    }
-
   // A thread copies one chunk of several keys, K and V alike. It looks their pages up first, all at once: a look-up a copy
   // would cost its latency each time.
   constexpr int kThreads = kAttendWarps * 32, kKeyStep = kThreads / kChunks, kKeysEach = kKeyTile / kKeyStep;
@@ -123,7 +159,8 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
 #pragma unroll
     for (int i = 0; i < kKeysEach; ++i) {
       const int key = first_key + i * kKeyStep, position = tile * kKeyTile + key;
-      const bool valid = position >= key_begin && position < key_end;
+      // A fresh row's own key comes from this block, not from the cache.
+      const bool valid = position >= key_begin && position < key_end - (kFresh ? 1 : 0);
       const __half* from = reinterpret_cast<const __half*>(p.pages + page[i] * p.page_bytes) + head_at + position % p.page_tokens * kDim + chunk * 8;
       const uint32_t at = to + (key * kChunks + (chunk ^ (key % 8))) * 16;
       copy_async_16_or_zero(at, from, valid);
@@ -156,10 +193,58 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
   for (int s = 0; s < kStages - 1; ++s) {
     if (tile_begin + s < tile_end) load_tile(tile_begin + s, s); else copy_async_commit();
   }
+  __shared__ FreshRow<kFresh ? kDim : 64> fresh;
+  uint32_t query[kDim / 16][4];
+  if constexpr (kFresh) {
+    Turns<kDim / 64> turns;
+    turns.make(p.turn, highest_pos, lane);
+    const int64_t slot = p.turn.kv_slot[row_begin];
+    wait_for_previous();
+    fresh.make(p.turn, turns, row_begin, slot, kv_head, split_end == all_splits, warp, lane);
+    __syncthreads();
+#pragma unroll
+    for (int s = 0; s < kDim / 16; ++s)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = i & 1;
+        query[s][i] = own_pos[r] < 0 ? 0u : *reinterpret_cast<const uint32_t*>(&fresh.q[g + r * 8][s * 16 + (i >> 1) * 8 + q * 2]);
+      }
+  } else {
+#pragma unroll
+    for (int s = 0; s < kDim / 16; ++s)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = i & 1;
+        query[s][i] = own_pos[r] < 0 ? 0u : *reinterpret_cast<const uint32_t*>(own_q[r] + s * 16 + (i >> 1) * 8 + q * 2);
+      }
+  }
+  // A split's result, to be merged by attend_merge.
+  const auto store_split = [&](int at) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (own_pos[r] < 0) continue;
+      const int token = own_row[r] / group, head = kv_head * group + own_row[r] % group, row = row_begin + token;
+      float* to = p.partial + ((static_cast<size_t>(row) * p.heads + head) * p.splits + at) * (kDim + 2);
+#pragma unroll
+      for (int i = 0; i < kColumns / 8; ++i)
+        *reinterpret_cast<float2*>(to + first_column + i * 8 + q * 2) = make_float2(part.acc[i][r * 2], part.acc[i][r * 2 + 1]);
+      if (q == 0 && first_column == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(part.maximum[r], part.sum[r]);
+    }
+    part.clear();
+  };
   int stage = 0;
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     copy_async_wait<kStages - 2>();
     __syncthreads();
+    if (kFresh && tile == (key_end - 1) / kKeyTile) {
+      const int key = (key_end - 1) % kKeyTile;
+      for (int i = threadIdx.x; i < kDim; i += kAttendWarps * 32) {  // 4 bytes each of K, then of V
+        const int which = i / (kDim / 2), at = i % (kDim / 2);
+        uint8_t* to = memory + stage * attend_shared_bytes<kDim>(1) + which * kKeyTile * kDim * 2 + (key * kChunks + ((at / 4) ^ (key % 8))) * 16 + at % 4 * 4;
+        *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(&fresh.kv[which][at * 2]);
+      }
+      __syncthreads();
+    }
     {
       const int ahead = tile + kStages - 1, to = (stage + kStages - 1) % kStages;
       if (ahead < tile_end) load_tile(ahead, to); else copy_async_commit();
@@ -252,23 +337,13 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
       }
     }
     stage = (stage + 1) % kStages;
-    if (!kPartial && active && (tile + 1) * kKeyTile % kSplit == 0) close_split();
-  }
-  if (!active) return;
-
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if (own_pos[r] < 0) continue;
-    const int token = own_row[r] / group, head = kv_head * group + own_row[r] % group, row = row_begin + token;
-    if (kPartial) {
-      float* to = p.partial + ((static_cast<size_t>(row) * p.heads + head) * p.splits + blockIdx.z) * (kDim + 2);
-#pragma unroll
-      for (int i = 0; i < kColumns / 8; ++i)
-        *reinterpret_cast<float2*>(to + first_column + i * 8 + q * 2) = make_float2(part.acc[i][r * 2], part.acc[i][r * 2 + 1]);
-      if (q == 0 && first_column == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(part.maximum[r], part.sum[r]);
+    if (active && ((tile + 1) * kKeyTile % kSplit == 0 || (kPartial && tile + 1 == tile_end))) {
+      if constexpr (kPartial) store_split(tile * kKeyTile / kSplit);
+      else close_split();
     }
   }
-  if (kPartial) return;
+  if (!active || kPartial) return;
+
   close_split();
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

@@ -2,7 +2,9 @@
 // product after. Pieces of 16 gate and 16 up outputs alternate in the columns.
 #pragma once
 
-#include "backend/cuda/kernels/linear_shared_sm90.cuh"
+#include "backend/cuda/kernels/activation_function.cuh"
+#include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/slices.cuh"
 
 namespace quintet::cuda {

@@ -22,7 +22,6 @@ struct LaunchSite {
 struct ProductKernels {
   WeightFormat format;
   int piece_k, piece_bytes;
-  bool prompt;  ///< has the kernel for more than 64 rows (wgmma); else they go 64 at a time
   /// Rows in one chunk of `tiles` (kernels/activation.h); the epilogue decides what `out` is.
   cudaError_t (*product)(const ProductParams&, int tiles, Epilogue, const LaunchSite&);
   cudaError_t (*pack)(const PackParams&, const LaunchSite&);
@@ -33,7 +32,16 @@ struct ProductKernels {
 const ProductKernels& product_kernels_int4_g128();
 const ProductKernels& product_kernels_q4_0();
 const ProductKernels& product_kernels_q4_1();
+const ProductKernels& product_kernels_q5_0();
+const ProductKernels& product_kernels_q5_1();
 const ProductKernels& product_kernels_q8_0();
+const ProductKernels& product_kernels_q2_k();
+const ProductKernels& product_kernels_q3_k();
+const ProductKernels& product_kernels_q4_k();
+const ProductKernels& product_kernels_q5_k();
+const ProductKernels& product_kernels_q6_k();
+const ProductKernels& product_kernels_iq4_nl();
+const ProductKernels& product_kernels_iq4_xs();
 const ProductKernels& product_kernels_f16();
 
 /// The formats that this backend takes; null where it does not take `format`.

@@ -8,6 +8,7 @@
 #include "backend/cuda/formats/format.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/ptx.cuh"
+#include "backend/cuda/kernels/ring.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 
 namespace quintet::cuda {
@@ -18,7 +19,9 @@ template <class Format>
 struct PromptRing {
   static constexpr int kActBytes = kPromptRows * Format::kPieceK * 2;
   static constexpr int kWeightBytes = kPromptOutputs / 16 * Format::kPieceBytes;
-  static constexpr int kStageBytes = (kActBytes + kWeightBytes + 1023) / 1024 * 1024;  // swizzled tiles want 1024
+  // Of formats with minima, the sums of the inputs' groups lie behind the weights.
+  static constexpr int kSumBytes = Format::kHasMin ? Format::kPieceK / 16 / (Format::kGroupSteps ? Format::kGroupSteps : 1) * kPromptRows * 4 : 0;
+  static constexpr int kStageBytes = (kActBytes + kWeightBytes + kSumBytes + 1023) / 1024 * 1024;  // swizzled tiles want 1024
   static constexpr int kStages = (225 * 1024) / kStageBytes > 6 ? 6 : (225 * 1024) / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes + 1024;
 };
@@ -41,13 +44,11 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
   extern __shared__ uint8_t raw[];
   uint8_t* ring = raw + (1024 - shared_address(raw) % 1024) % 1024;
   __shared__ __align__(8) uint64_t full[Ring::kStages], empty[Ring::kStages];
+  constexpr int kPanels = kPromptOutputs / kPanel;
   const int tiles_n = p.n / kPromptOutputs, tiles_m = (p.rows + kPromptRows - 1) / kPromptRows, tiles = tiles_n * tiles_m;
   const int group_index = threadIdx.x / 128;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < Ring::kStages; ++s) {
-      barrier_init(shared_address(&full[s]), 1);
-      barrier_init(shared_address(&empty[s]), 8);  // the consumers' warps
-    }
+    ring_init(full, empty, Ring::kStages, kPanels + (Format::kHasMin ? 2 : 1), 8);
     barrier_init_fence();
   }
   __syncthreads();
@@ -55,25 +56,20 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
 
   if (group_index == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == 0) {
-      wait_for_previous();
-      int stage = 0;
-      uint32_t parity = 1;
-      for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        int n, m;
-        prompt_tile(t, tiles_n, tiles_m, n, m);
-        for (int piece = 0; piece < p.pieces; ++piece) {
-          barrier_wait(shared_address(&empty[stage]), parity);
-          const uint32_t barrier = shared_address(&full[stage]), to = shared_address(ring + stage * Ring::kStageBytes);
-          barrier_expect(barrier, Ring::kActBytes + Ring::kWeightBytes);
-          bulk_copy(to, reinterpret_cast<const uint8_t*>(p.x) + (static_cast<size_t>(m) * p.pieces + piece) * Ring::kActBytes, Ring::kActBytes, barrier);
-          for (int panel = 0; panel < kPromptOutputs / kPanel; ++panel)
-            bulk_copy(to + Ring::kActBytes + panel * 4 * Format::kPieceBytes,
-                      p.weights + (static_cast<size_t>(n * (kPromptOutputs / kPanel) + panel) * p.pieces + piece) * 4 * Format::kPieceBytes,
-                      4 * Format::kPieceBytes, barrier);
-          if (++stage == Ring::kStages) stage = 0, parity ^= 1;
-        }
-      }
+    // As in linear_mid: a lane a panel, another warp for the inputs and their sums.
+    constexpr int kPanelBytes = kPanel / 16 * Format::kPieceBytes;
+    const int role = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (role > 1 || lane >= (role == 0 ? kPanels : Format::kHasMin ? 2 : 1)) return;
+    if (role == 1) wait_for_previous();
+    const int to = role == 0 ? Ring::kActBytes + lane * kPanelBytes : lane ? Ring::kActBytes + Ring::kWeightBytes : 0;
+    const int bytes = role == 0 ? kPanelBytes : lane ? Ring::kSumBytes : Ring::kActBytes;
+    RingFiller filler(full, empty, ring + to, Ring::kStages, Ring::kStageBytes);
+    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+      int n, m;
+      prompt_tile(t, tiles_n, tiles_m, n, m);
+      const uint8_t* from = role == 0 ? p.weights + static_cast<size_t>(n * kPanels + lane) * p.pieces * bytes
+                                      : (lane ? reinterpret_cast<const uint8_t*>(p.input_sums) : reinterpret_cast<const uint8_t*>(p.x)) + static_cast<size_t>(m) * p.pieces * bytes;
+      for (int piece = 0; piece < p.pieces; ++piece, from += bytes) filler.put<false>(from, bytes);
     }
     return;
   }
@@ -114,7 +110,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kGroup; ++step) {  // two dequantized fragments ahead of the one that is read
-          wgmma_m64n128k16(d, a[step & 3], operand(group * kGroup + step), Format::kGroupSteps ? step > 0 : 1);
+          wgmma_f16(d, a[step & 3], operand(group * kGroup + step), Format::kGroupSteps ? step > 0 : 1);
           wgmma_commit();
           if (step + 2 < kGroup) {
             if (step > 1) wgmma_wait<2>();
@@ -131,6 +127,18 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
             sum[i + 1] = fmaf(d[i + 1], s0, sum[i + 1]);
             sum[i + 2] = fmaf(d[i + 2], s1, sum[i + 2]);
             sum[i + 3] = fmaf(d[i + 3], s1, sum[i + 3]);
+          }
+          if constexpr (Format::kHasMin) {
+            const float m0 = Format::minimum(own, group, g), m1 = Format::minimum(own, group, g + 8);
+            const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + group * kPromptRows + q * 2;
+#pragma unroll
+            for (int i = 0; i < 64; i += 4) {
+              const float2 of = *reinterpret_cast<const float2*>(inputs + i * 2);
+              sum[i] = fmaf(of.x, -m0, sum[i]);
+              sum[i + 1] = fmaf(of.y, -m0, sum[i + 1]);
+              sum[i + 2] = fmaf(of.x, -m1, sum[i + 2]);
+              sum[i + 3] = fmaf(of.y, -m1, sum[i + 3]);
+            }
           }
         }
       }

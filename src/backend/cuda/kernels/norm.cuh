@@ -1,7 +1,8 @@
 // Residual add and RMSNorm in one pass: takes the four partial sums of the product before, adds them in slice order to
 // the residual stream, and leaves the normalised row as operand B of the product after.
 //
-// The reduction tree is that of chunk_sum.cuh. // Chunks of a row go to the blocks of a cluster (sm_90) or one after the other (sm_80): the same tree either way.
+// The reduction tree is that of chunk_sum.cuh. Chunks of a row go to the blocks of a cluster (sm_90) or one after the other
+// (sm_80): the same tree either way.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -13,15 +14,34 @@
 
 namespace quintet::cuda {
 
-/// grid: x = blocks of a row's cluster, y = rows.
+/// grid: x = blocks of a row's cluster, y = rows. kEach: chunks of a block at most.
+template <int kEach>
 __global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant__ NormParams p) {
   namespace cg = cooperative_groups;
   __shared__ float warp_sums[4];
   __shared__ float sums[2][kNormMaxChunks];  // of the row's chunks: squares of the partial sums, squares of the residual
   launch_dependents();
-  wait_for_previous();
-  const int row = blockIdx.y, source = p.row_index ? p.row_index[row] : row;
   const int chunks = (p.hidden + kNormChunk - 1) / kNormChunk;
+  const auto each = [&](auto&& body) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int chunk = blockIdx.x + i * gridDim.x;
+      if (chunk < chunks) body(i, chunk, chunk * kNormChunk + threadIdx.x * 8);
+    }
+  };
+  float weight[kEach][8];  // read while the kernel before still runs
+  if (p.weight)
+    each([&](int i, int, int column) {
+      if (column < p.hidden) load_8(p.weight + column, weight[i]);
+    });
+#if __CUDA_ARCH__ >= 900
+  cg::this_cluster().barrier_arrive();  // the wait before share() makes sure that all blocks have started
+#endif
+  wait_for_previous();
+#if __CUDA_ARCH__ >= 900
+  cg::this_cluster().barrier_wait();
+#endif
+  const int row = blockIdx.y, source = p.row_index ? p.row_index[row] : row;
   float* residual = p.residual + static_cast<size_t>(source) * p.hidden;
 
   auto share = [&](int which, int chunk, float sum) {
@@ -55,10 +75,11 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant_
       for (int i = 0; i < 8; ++i) v[i] += p.partial_bias[column + i];
   };
 
+  // This block's columns of the row stay in registers from the addition to the output.
+  float kept[kEach][8];
   float post_scale = 1;
   if (p.partial && p.post_weight) {
-    for (int chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-      const int column = chunk * kNormChunk + threadIdx.x * 8;
+    each([&](int, int chunk, int column) {
       float squares = 0, v[8];
       if (column < p.hidden) {
         added(column, v);
@@ -66,41 +87,40 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant_
         for (int i = 0; i < 8; ++i) squares = fmaf(v[i], v[i], squares);
       }
       share(0, chunk, chunk_sum(squares, warp_sums));
-    }
+    });
     post_scale = row_scale(0, p.post_eps);
   }
-  for (int chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    const int column = chunk * kNormChunk + threadIdx.x * 8;
+  each([&](int i, int chunk, int column) {
     float squares = 0;
     if (column < p.hidden) {
-      float4* at = reinterpret_cast<float4*>(residual + column);
-      float4 a = at[0], b = at[1];
-      float r[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+      float(&r)[8] = kept[i];
+      load_8(residual + column, r);
       if (p.partial) {
         float v[8];
         added(column, v);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) r[i] += p.post_weight ? v[i] * post_scale * p.post_weight[column + i] : v[i];
+        for (int j = 0; j < 8; ++j) r[j] += p.post_weight ? v[j] * post_scale * p.post_weight[column + j] : v[j];
+        float4* at = reinterpret_cast<float4*>(residual + column);
         at[0] = make_float4(r[0], r[1], r[2], r[3]);
         at[1] = make_float4(r[4], r[5], r[6], r[7]);
       }
 #pragma unroll
-      for (int i = 0; i < 8; ++i) squares = fmaf(r[i], r[i], squares);
+      for (int j = 0; j < 8; ++j) squares = fmaf(r[j], r[j], squares);
     }
     if (p.weight) share(1, chunk, chunk_sum(squares, warp_sums));
-  }
+  });
   if (!p.weight) return;
   const float scale = row_scale(1, p.eps);
-  for (int column = blockIdx.x * kNormChunk + threadIdx.x * 8; column < p.layout.k_padded; column += gridDim.x * kNormChunk) {
+  each([&](int i, int, int column) {
 #pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-      half2 value = __float2half2_rn(0.f);
-      if (column + i < p.hidden)
-        value = __floats2half2_rn(residual[column + i] * scale * p.weight[column + i],
-                                  residual[column + i + 1] * scale * p.weight[column + i + 1]);
-      *reinterpret_cast<half2*>(p.out + p.layout.index(row, column + i)) = value;
-    }
-  }
+    for (int j = 0; j < 8; j += 2)
+      if (column < p.hidden)
+        *reinterpret_cast<half2*>(p.out + p.layout.index(row, column + j)) =
+            __floats2half2_rn(kept[i][j] * scale * weight[i][j], kept[i][j + 1] * scale * weight[i][j + 1]);
+  });
+  // Inputs past the row's end, up to a whole piece: another layout's numbers may lie there.
+  for (int column = p.hidden + (blockIdx.x * kNormThreads + threadIdx.x) * 2; column < p.layout.k_padded; column += gridDim.x * kNormThreads * 2)
+    *reinterpret_cast<half2*>(p.out + p.layout.index(row, column)) = __float2half2_rn(0.f);
 }
 
 }  // namespace quintet::cuda

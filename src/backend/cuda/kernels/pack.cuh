@@ -24,7 +24,7 @@ __global__ void pack_panels(const __grid_constant__ PackParams p) {
       if (row >= p.n || k >= p.k) continue;
       const uint8_t* block = p.file + row * row_bytes + static_cast<size_t>(k / Format::kFileBlockK) * Format::kFileBlockBytes;
       Format::Store::put(piece, lane, step, index, Format::file_number(block, k % Format::kFileBlockK));
-      if (Format::kFileBlockK == 1) good &= Format::pack_scales(block, piece, 0, 0);
+      if (Format::kFileBlockK == 1) good &= Format::pack_scales(block, 0, piece, 0, 0);
     }
   if (Format::kFileBlockK > 1) {
     constexpr int kGroups = Format::kPieceK / Format::kFileBlockK > 0 ? Format::kPieceK / Format::kFileBlockK : 1;
@@ -32,7 +32,7 @@ __global__ void pack_panels(const __grid_constant__ PackParams p) {
       const int row = row0 + i % 16, group = i / 16, k = k0 + group * Format::kFileBlockK;
       if (row >= p.n || k >= p.k) continue;
       const uint8_t* block = p.file + row * row_bytes + static_cast<size_t>(k / Format::kFileBlockK) * Format::kFileBlockBytes;
-      good &= Format::pack_scales(block, piece, group, i % 16);
+      good &= Format::pack_scales(block, k % Format::kFileBlockK, piece, group, i % 16);
     }
   }
   if (!good) *p.bad = 1;

@@ -14,13 +14,33 @@ inline constexpr int kSlices = 4;   ///< slices of K, fixed by K alone
 inline constexpr int kPanel = 64;   ///< outputs of a panel of packed weights
 inline constexpr int kSplit = 256;  ///< positions of a split of attention
 inline constexpr int kKeyTile = 64, kAttendWarps = 4, kAttendRows = 16 * kAttendWarps;
+inline constexpr int kFreshGroup = 10;  ///< query heads of a group at most, where attention finishes q, K and V itself
 inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
+inline constexpr int kNormCluster = 8;  ///< blocks of a row at most: the largest portable cluster
+
+/// The kernel for one row keeps the row in shared memory beside its ring, and can norm it on the way in.
+inline constexpr int kRowSharedBytes = 222 * 1024, kRowInputs = kRowSharedBytes / 4, kRowNormRounds = 4, kRowNormColumns = kRowNormRounds * 4 * kNormChunk;
+constexpr bool row_kernel_takes(int inputs) { return inputs <= kRowInputs; }  ///< half of that memory
+constexpr bool row_kernel_norms(int hidden) { return hidden <= kRowNormColumns; }
 
 /// What a product does with its slices: leave four partial sums; add them; or also meet gate and up.
 enum class Epilogue { partial, whole, gated };
 
 /// First piece of slice s where a row has `pieces`.
 __host__ __device__ constexpr int slice_begin(int pieces, int s) { return pieces * s / kSlices; }
+
+/// The norm before a product of one row, done by every block of it: residual_out = residual + sum of the slices + bias, and
+/// the inputs are its norm. residual_out is another buffer than residual: blocks read at different times.
+struct RowNorm {
+  const float* residual = nullptr;  ///< [hidden]
+  float* residual_out = nullptr;    ///< [hidden] or null: another launch writes it
+  const float* partial = nullptr;   ///< [slices][slice_stride] to add first, or null
+  const float* bias = nullptr;      ///< [hidden] or null
+  const float* weight = nullptr;    ///< [hidden]
+  int64_t slice_stride = 0;
+  int slices = 1, hidden = 0;
+  float eps = 0;
+};
 
 struct ProductParams {
   const uint8_t* weights;  ///< panels
@@ -33,6 +53,16 @@ struct ProductParams {
   int64_t slice_stride;    ///< elements between the slices of out (partial)
   ActLayout out_layout;    ///< gated
   int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
+  int stages;              ///< depth of the ring, where it is not the kernel's own
+  float* input_sums;       ///< room for the sums of the inputs' groups (input_sums.cuh); formats with minima, more than 16 rows
+  RowNorm norm;            ///< linear_row: its inputs are the norm of this, where weight is given
+};
+
+struct InputSumParams {
+  const __half* x;    ///< tiles for wgmma, whole row tiles of them written
+  float* out;         ///< [row tiles][groups][rows of a tile]
+  ActLayout layout;
+  int rows;           ///< a multiple of a tile's
 };
 
 struct PackParams {
@@ -159,6 +189,9 @@ struct AttendParams {
   int64_t page_bytes;
   float scale_log2;         ///< scale of q . k times log2(e)
   int heads, kv_heads, page_tokens, layer, max_blocks, window, splits;
+  int block_splits;         ///< splits that one block takes, where partial is given
+  bool fresh;               ///< one row a sequence, whose q, K and V still are partial sums: `turn` says how to finish them
+  RopeStoreParams turn;
 };
 
 }  // namespace quintet::cuda

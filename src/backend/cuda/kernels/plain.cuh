@@ -2,8 +2,9 @@
 // the forward pass that have no fused kernel.
 #pragma once
 
+#include "backend/cuda/kernels/activation_function.cuh"
 #include "backend/cuda/kernels/chunk_sum.cuh"
-#include "backend/cuda/kernels/linear_shared_sm90.cuh"
+#include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/slices.cuh"
 
 namespace quintet::cuda {

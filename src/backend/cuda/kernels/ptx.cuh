@@ -10,9 +10,10 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// D += A . B for one 16 x 8 x 16 tile, FP32 accumulators. Fragment layout: PTX ISA, "mma.m16n8k16 with .f16".
+/// D += A . B for one 16 x 8 x 16 tile, FP32 accumulators. Fragment layout: PTX ISA, "mma.m16n8k16 with .f16". Volatile keeps
+/// the order of the source, in which chains of products alternate; the compiler's own order ran them one after the other.
 __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

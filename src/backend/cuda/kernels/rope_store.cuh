@@ -8,68 +8,118 @@
 
 namespace quintet::cuda {
 
-/// grid: x = heads + 2 kv_heads, y = rows; one thread a pair of dimensions (dim / 2 threads, a multiple of 32).
-/// A thread holds the two dimensions that turn together: (i, i + rope_dims / 2) or (2 i, 2 i + 1).
-__global__ void rope_store(const __grid_constant__ RopeStoreParams p) {
-  __shared__ float warp_sums[8];
-  launch_dependents();
-  const int head = blockIdx.x, row = blockIdx.y, pair = threadIdx.x, half_dims = p.rope_dims / 2;
-  // Dimensions past rope_dims do not turn; they are held in pairs of neighbours.
-  int d0, d1;
-  if (pair >= half_dims) d0 = pair * 2, d1 = d0 + 1;
-  else if (p.pairs_style) d0 = 2 * pair, d1 = d0 + 1;
-  else d0 = pair, d1 = pair + half_dims;
-  const bool is_q = head < p.heads, is_v = head >= p.heads + p.kv_heads, is_k = !is_q && head < p.heads + p.kv_heads;
-  wait_for_previous();
-  float v0 = 0, v1 = 0;
-  const size_t column = static_cast<size_t>(head) * p.dim;
-  __half* own = p.qkv ? p.qkv + static_cast<size_t>(row) * p.stride + column : nullptr;
-  if (own) {
-    v0 = __half2float(own[d0]), v1 = __half2float(own[d1]);
-  } else {
-    const float* from = p.partial + static_cast<size_t>(row) * p.stride + column;
-    const int64_t stride = static_cast<int64_t>(p.rows) * p.stride;
-    v0 = add_slices<float>(from + d0, stride, p.slices), v1 = add_slices<float>(from + d1, stride, p.slices);
-  }
-  if (p.bias) v0 += p.bias[column + d0], v1 += p.bias[column + d1];
-  const float* norm = is_q ? p.q_norm : is_k ? p.k_norm : nullptr;
-  if (norm) {
-    // One warp tree, then the warps in order; pairs, not columns, are the leaves: fixed by dim and style alone.
-    float squares = fmaf(v1, v1, v0 * v0);
+/// Cosine and sine of a lane's pairs at one position: the same for every head.
+template <int kPairs>
+struct Turns {
+  float2 turn[kPairs];
+
+  __device__ __forceinline__ void make(const RopeStoreParams& p, int pos, int lane) {
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, step);
-    if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = squares;
-    __syncthreads();
-    float sum = 0;
-    for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) sum += warp_sums[w];
-    const float scale = rsqrtf(sum / p.dim + p.eps);
-    v0 = v0 * scale * norm[d0];
-    v1 = v1 * scale * norm[d1];
+    for (int i = 0; i < kPairs; ++i) {
+      turn[i] = make_float2(1, 0);
+      if (i * 32 + lane >= p.rope_dims / 2) continue;
+      // The angle in FP32, as the field's reference forms it; sincosf is accurate to 2 ulp for all arguments.
+      sincosf(static_cast<float>(pos) * p.inv_freq[i * 32 + lane], &turn[i].y, &turn[i].x);
+      turn[i].x *= p.rope_scale, turn[i].y *= p.rope_scale;
+    }
   }
-  if ((is_q || is_k) && pair < half_dims) {
-    // The angle in FP32, as the field's reference forms it; sincosf is accurate to 2 ulp for all arguments.
-    float sine, cosine;
-    sincosf(static_cast<float>(p.pos[row]) * p.inv_freq[pair], &sine, &cosine);
-    sine *= p.rope_scale, cosine *= p.rope_scale;
-    const float turned = v0 * cosine - v1 * sine;
-    v1 = v1 * cosine + v0 * sine;
-    v0 = turned;
+};
+
+/// One head's values of one row, held by a warp: lane l has the pairs l, l + 32, ... of dimensions that turn together,
+/// (i, i + rope_dims / 2) or (2 i, 2 i + 1); dimensions past rope_dims do not turn and are held in pairs of neighbours.
+template <int kPairs>
+struct HeadValues {
+  float2 v[kPairs];
+
+  __device__ static int2 dims(const RopeStoreParams& p, int pair) {
+    if (pair >= p.rope_dims / 2 || p.pairs_style) return make_int2(pair * 2, pair * 2 + 1);
+    return make_int2(pair, pair + p.rope_dims / 2);
   }
-  if (own && !is_v) own[d0] = __float2half_rn(v0), own[d1] = __float2half_rn(v1);
+
+  /// Heads are numbered through q, k and v.
+  __device__ __forceinline__ void load(const RopeStoreParams& p, int row, int head, int lane) {
+    const size_t column = static_cast<size_t>(head) * kPairs * 64;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const int2 d = dims(p, i * 32 + lane);
+      if (p.qkv) {
+        const __half* own = p.qkv + static_cast<size_t>(row) * p.stride + column;
+        v[i] = make_float2(__half2float(own[d.x]), __half2float(own[d.y]));
+      } else {
+        const float* from = p.partial + static_cast<size_t>(row) * p.stride + column;
+        const int64_t stride = static_cast<int64_t>(p.rows) * p.stride;
+        v[i] = make_float2(add_slices<float>(from + d.x, stride, p.slices), add_slices<float>(from + d.y, stride, p.slices));
+      }
+      if (p.bias) v[i].x += p.bias[column + d.x], v[i].y += p.bias[column + d.y];
+    }
+  }
+
+  /// The head's norm, if `norm` is given, and the rotation, if `turns` is given.
+  __device__ __forceinline__ void finish(const RopeStoreParams& p, const float* norm, const Turns<kPairs>* turns, int lane) {
+    if (norm) {
+      // A warp tree over each 32 pairs, then those in order; pairs, not columns, are the leaves: fixed by dim and style alone.
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        float squares = fmaf(v[i].y, v[i].y, v[i].x * v[i].x);
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, step);
+        sum += squares;
+      }
+      const float scale = rsqrtf(sum / (kPairs * 64) + p.eps);
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const int2 d = dims(p, i * 32 + lane);
+        v[i].x = v[i].x * scale * norm[d.x];
+        v[i].y = v[i].y * scale * norm[d.y];
+      }
+    }
+    if (!turns) return;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      if (i * 32 + lane >= p.rope_dims / 2) continue;
+      const float cosine = turns->turn[i].x, sine = turns->turn[i].y;
+      const float2 from = v[i];
+      v[i].x = from.x * cosine - from.y * sine;
+      v[i].y = from.y * cosine + from.x * sine;
+    }
+  }
+
+  __device__ __forceinline__ void store(const RopeStoreParams& p, __half* to, int lane) const {
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const int2 d = dims(p, i * 32 + lane);
+      to[d.x] = __float2half_rn(v[i].x);
+      to[d.y] = __float2half_rn(v[i].y);
+    }
+  }
+};
+
+/// Where K (which = 0) or V (1) of a slot lies.
+__device__ __forceinline__ __half* cache_row(const RopeStoreParams& p, int64_t slot, int which, int kv_head) {
+  __half* page = reinterpret_cast<__half*>(p.pages + slot / p.page_tokens * p.page_bytes);
+  return page + (((static_cast<size_t>(p.layer) * 2 + which) * p.kv_heads + kv_head) * p.page_tokens + slot % p.page_tokens) * p.dim;
+}
+
+/// grid: x = heads + 2 kv_heads, y = rows; one warp. kPairs: dim / 64.
+template <int kPairs>
+__global__ void __launch_bounds__(32) rope_store(const __grid_constant__ RopeStoreParams p) {
+  launch_dependents();
+  const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
+  const bool is_q = head < p.heads, is_v = head >= p.heads + p.kv_heads;
+  wait_for_previous();
+  HeadValues<kPairs> values;
+  values.load(p, row, head, lane);
+  Turns<kPairs> turns;
+  turns.make(p, p.pos[row], lane);
+  values.finish(p, is_q ? p.q_norm : is_v ? nullptr : p.k_norm, is_v ? nullptr : &turns, lane);
+  if (p.qkv && !is_v) values.store(p, p.qkv + static_cast<size_t>(row) * p.stride + head * p.dim, lane);
   if (is_q) {
-    if (own) return;
-    __half* to = p.q + (static_cast<size_t>(row) * p.heads + head) * p.dim;
-    to[d0] = __float2half_rn(v0);
-    to[d1] = __float2half_rn(v1);
+    if (!p.qkv) values.store(p, p.q + (static_cast<size_t>(row) * p.heads + head) * p.dim, lane);
     return;
   }
   const int64_t slot = p.kv_slot[row];
-  if (slot < 0) return;
-  const int kv_head = is_k ? head - p.heads : head - p.heads - p.kv_heads;
-  __half* page = reinterpret_cast<__half*>(p.pages + slot / p.page_tokens * p.page_bytes);
-  __half* to = page + (((static_cast<size_t>(p.layer) * 2 + (is_k ? 0 : 1)) * p.kv_heads + kv_head) * p.page_tokens + slot % p.page_tokens) * p.dim;
-  to[d0] = __float2half_rn(v0);
-  to[d1] = __float2half_rn(v1);
+  if (slot >= 0) values.store(p, cache_row(p, slot, is_v, is_v ? head - p.heads - p.kv_heads : head - p.heads), lane);
 }
 
 }  // namespace quintet::cuda

@@ -23,4 +23,10 @@ __device__ __forceinline__ T add_slices(const float* from, int64_t stride, int s
   return part[0];
 }
 
+/// Eight floats that lie together.
+__device__ __forceinline__ void load_8(const float* from, float (&to)[8]) {
+  const float4 a = reinterpret_cast<const float4*>(from)[0], b = reinterpret_cast<const float4*>(from)[1];
+  to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w, to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+
 }  // namespace quintet::cuda

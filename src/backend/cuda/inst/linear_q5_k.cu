@@ -1,0 +1,12 @@
+// Products with q5_k weights.
+#include "backend/cuda/formats/kquant.cuh"
+#include "backend/cuda/kernels/linear_launch.cuh"
+
+namespace quintet::cuda {
+
+const ProductKernels& product_kernels_q5_k() {
+  static constexpr ProductKernels kKernels = product_kernels_of<Q5_K>(WeightFormat::q5_k);
+  return kKernels;
+}
+
+}  // namespace quintet::cuda

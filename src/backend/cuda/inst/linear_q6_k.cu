@@ -1,0 +1,12 @@
+// Products with q6_k weights.
+#include "backend/cuda/formats/kquant.cuh"
+#include "backend/cuda/kernels/linear_launch.cuh"
+
+namespace quintet::cuda {
+
+const ProductKernels& product_kernels_q6_k() {
+  static constexpr ProductKernels kKernels = product_kernels_of<Q6_K>(WeightFormat::q6_k);
+  return kKernels;
+}
+
+}  // namespace quintet::cuda

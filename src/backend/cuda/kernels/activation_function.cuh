@@ -1,0 +1,15 @@
+// The gate's activation.
+#pragma once
+
+#include <cuda_fp16.h>
+
+namespace quintet::cuda {
+
+/// The gate's activation, in FP32: 0 SiLU, 1 GELU (tanh form).
+__device__ __forceinline__ float activate(int kind, float x) {
+  if (kind == 0) return x / (1.f + __expf(-x));
+  const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+  return 0.5f * x * (1.f + tanhf(inner));
+}
+
+}  // namespace quintet::cuda

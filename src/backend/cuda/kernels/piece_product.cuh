@@ -1,0 +1,151 @@
+// The inner step of the mma.sync products: pieces of weights by tiles of rows, one piece of K further.
+//
+// One numeric rule with every other product kernel (docs/design.md, "Numbers"): a group's sum is formed by k16 steps in
+// ascending order in a fresh FP32 accumulator and scaled once into its slice; a group's minimum meets the sum of its inputs,
+// formed the same way.
+#pragma once
+
+#include "backend/cuda/formats/format.cuh"
+#include "backend/cuda/kernels/ptx.cuh"
+
+namespace quintet::cuda {
+
+/// sum[piece][tile] += `kPieces` pieces that lie side by side at `weights` . inputs at `x` (operand B, [k / 32][kTiles] of
+/// kLanes lanes; x points to this lane's 16 bytes).
+template <class Format, int kPieces, int kTiles, int kLanes>
+__device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* x, int lane, float (&sum)[kPieces][kTiles][4]) {
+  constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
+  const int g = lane / 4;
+  typename Format::Regs regs[kPieces];
+#pragma unroll
+  for (int o = 0; o < kPieces; ++o) regs[o].load(weights + o * Format::kPieceBytes, lane);
+  uint4 b[kTiles];
+#pragma unroll
+  for (int group = 0; group < kSteps / kGroup; ++group) {
+    float d[kPieces][kTiles][4], ones[kTiles][4];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        ones[t][i] = 0;
+#pragma unroll
+        for (int o = 0; o < kPieces; ++o) d[o][t][i] = Format::kGroupSteps ? 0 : sum[o][t][i];
+      }
+#pragma unroll
+    for (int within = 0; within < kGroup; ++within) {
+      const int step = group * kGroup + within, half = step % 2;
+      if (half == 0)
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) b[t] = x[(step / 2 * kTiles + t) * kLanes];
+#pragma unroll
+      for (int o = 0; o < kPieces; ++o) {
+        uint32_t a[4];
+        Format::fragment(regs[o], step, a);
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) mma_f16(d[o][t], a, half ? b[t].z : b[t].x, half ? b[t].w : b[t].y);
+      }
+      if constexpr (Format::kHasMin) {
+        constexpr uint32_t kOnes = 0x3c003c00;
+        const uint32_t one[4] = {kOnes, kOnes, kOnes, kOnes};
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) mma_f16(ones[t], one, half ? b[t].z : b[t].x, half ? b[t].w : b[t].y);
+      }
+    }
+#pragma unroll
+    for (int o = 0; o < kPieces; ++o) {
+      if constexpr (Format::kGroupSteps == 0) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sum[o][t][i] = d[o][t][i];
+        continue;
+      }
+      const uint8_t* own = weights + o * Format::kPieceBytes;
+      const float s0 = Format::scale(own, group, g), s1 = Format::scale(own, group, g + 8);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        sum[o][t][0] = fmaf(d[o][t][0], s0, sum[o][t][0]);
+        sum[o][t][1] = fmaf(d[o][t][1], s0, sum[o][t][1]);
+        sum[o][t][2] = fmaf(d[o][t][2], s1, sum[o][t][2]);
+        sum[o][t][3] = fmaf(d[o][t][3], s1, sum[o][t][3]);
+      }
+      if constexpr (Format::kHasMin) {
+        const float m0 = Format::minimum(own, group, g), m1 = Format::minimum(own, group, g + 8);
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          sum[o][t][0] = fmaf(ones[t][0], -m0, sum[o][t][0]);
+          sum[o][t][1] = fmaf(ones[t][1], -m0, sum[o][t][1]);
+          sum[o][t][2] = fmaf(ones[t][2], -m1, sum[o][t][2]);
+          sum[o][t][3] = fmaf(ones[t][3], -m1, sum[o][t][3]);
+        }
+      }
+    }
+  }
+}
+
+/// 16 bytes of shared memory into b, by the lanes with `active` alone; the others keep what they have.
+__device__ __forceinline__ void load_if(bool active, const uint4* from, uint4& b) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p,%5,0; @p ld.shared.v4.u32 {%0,%1,%2,%3},[%4];}"
+               : "+r"(b.x), "+r"(b.y), "+r"(b.z), "+r"(b.w) : "r"(shared_address(from)), "r"(static_cast<int>(active)));
+}
+
+/// The same for one row alone, one piece of outputs and kRuns runs of kBatch pieces of K that follow each other; the pieces of
+/// run r lie `stride` bytes apart from weights[r] on. The row is column 0 of operand B: four lanes hold it, x points to this
+/// lane's 16 bytes [k / 32][4], and sum has outputs g and g + 8 in lanes with q = 0. The pieces are added one after the other;
+/// their groups' sums are chains of their own and run side by side.
+template <class Format, int kRuns, int kBatch>
+__device__ __forceinline__ void add_row_runs(const uint8_t* const (&weights)[kRuns], int stride, const uint4* x, int lane, float (&sum)[2]) {
+  constexpr int kSteps = Format::kPieceK / 16, kAll = kRuns * kBatch, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
+  constexpr int kTogether = Format::kGroupSteps == kSteps ? kAll : 1;  // pieces whose chains alternate in the source
+  const int g = lane / 4;
+  const bool holds_row = lane < 4;
+#pragma unroll
+  for (int first = 0; first < kAll; first += kTogether) {
+    const uint8_t* own[kTogether];
+    typename Format::Regs regs[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      own[i] = weights[(first + i) / kBatch] + (first + i) % kBatch * stride;
+      regs[i].load(own[i], lane);
+    }
+    uint4 b[kTogether] = {};
+#pragma unroll
+    for (int group = 0; group < kSteps / kGroup; ++group) {
+      float d[kTogether][4] = {}, ones[4] = {};
+      if constexpr (Format::kGroupSteps == 0) d[0][0] = sum[0], d[0][2] = sum[1];
+#pragma unroll
+      for (int within = 0; within < kGroup; ++within) {
+        const int step = group * kGroup + within, half = step % 2;
+        if (half == 0)
+#pragma unroll
+          for (int i = 0; i < kTogether; ++i) load_if(holds_row, x + ((first + i) * (kSteps / 2) + step / 2) * 4, b[i]);
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          uint32_t a[4];
+          Format::fragment(regs[i], step, a);
+          mma_f16(d[i], a, half ? b[i].z : b[i].x, half ? b[i].w : b[i].y);
+        }
+        if constexpr (Format::kHasMin) {
+          constexpr uint32_t kOnes = 0x3c003c00;
+          const uint32_t one[4] = {kOnes, kOnes, kOnes, kOnes};
+          mma_f16(ones, one, half ? b[0].z : b[0].x, half ? b[0].w : b[0].y);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if constexpr (Format::kGroupSteps == 0) {
+          sum[0] = d[i][0], sum[1] = d[i][2];
+        } else {
+          sum[0] = fmaf(d[i][0], Format::scale(own[i], group, g), sum[0]);
+          sum[1] = fmaf(d[i][2], Format::scale(own[i], group, g + 8), sum[1]);
+        }
+        if constexpr (Format::kHasMin) {
+          sum[0] = fmaf(ones[0], -Format::minimum(own[i], group, g), sum[0]);
+          sum[1] = fmaf(ones[2], -Format::minimum(own[i], group, g + 8), sum[1]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace quintet::cuda
