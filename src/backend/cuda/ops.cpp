@@ -116,14 +116,6 @@ bool CudaOps::row_norm(ConstMatrixView x, const NormArgs& norm, RowNorm& fused) 
   return true;
 }
 
-Epilogue CudaOps::epilogue(const Weight& weight, int rows) const {
-  if (rows > kMidRows) return Epilogue::whole;
-  if (rows > 1) return Epilogue::partial;
-  // One row: whole outputs where they are spread over the multiprocessors as evenly as single slices would be.
-  const int units = packed(weight).columns / kPanel, all = site_.multiprocessors;
-  return (units * kSlices + all - 1) / all < (units + all - 1) / all * kSlices ? Epilogue::partial : Epilogue::whole;
-}
-
 void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out, Epilogue epilogue, const RowNorm& fused, ActLayout out_layout, int activation) {
   const CudaWeight& own = packed(weight);
   const ActLayout act = layout(weight, rows);
@@ -146,7 +138,7 @@ void CudaOps::norm_product(ConstMatrixView x, const NormArgs& norm_args, const W
 }
 
 void CudaOps::attn_in(const StepView& step, const AttnInArgs& args) {
-  const Epilogue left = epilogue(*args.w, step.rows);
+  const Epilogue left = epilogue(step.rows);
   norm_product(args.x, args.norm, *args.w, step.rows, partial_, left);
   partial_slices_ = slices(left);
   partial_stride_ = packed(*args.w).columns;
@@ -199,7 +191,7 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
 
 void CudaOps::project(const ProjectArgs& args) {
   const int rows = static_cast<int>(args.residual.rows);
-  const Epilogue left = epilogue(*args.w, rows);
+  const Epilogue left = epilogue(rows);
   product(*args.w, act_mid_, rows, residual_partial_, left);
   pending_ = {.waiting = true, .slices = slices(left), .bias = vector_of(args.bias), .post_weight = vector_of(args.post_norm.weight),
               .post_eps = args.post_norm.eps, .stride = packed(*args.w).columns};
@@ -215,7 +207,7 @@ void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
     norm_product(args.x, args.norm, *args.w, rows, act_mid_, Epilogue::gated, out, activation);
     return;
   }
-  const Epilogue left = epilogue(*args.w, rows);
+  const Epilogue left = epilogue(rows);
   norm_product(args.x, args.norm, *args.w, rows, partial_, left);
   check(launch_gate({.partial = partial_, .out = act_mid_, .layout = out, .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .n = n,
                      .stride = columns, .slices = slices(left), .activation = activation}, site_));
@@ -255,7 +247,7 @@ void CudaOps::linear(const LinearArgs& args) {
   const int rows = static_cast<int>(args.x.rows);
   if (args.norm.weight) norm(args.x, args.norm, rows, nullptr, *args.w);
   else check(launch_pack_rows({.x = plain(args.x), .out = act_in_, .layout = layout(*args.w, rows), .rows = rows, .columns = static_cast<int>(args.x.cols)}, site_));
-  const Epilogue left = epilogue(*args.w, rows);
+  const Epilogue left = epilogue(rows);
   product(*args.w, act_in_, rows, partial_, left);
   const int columns = packed(*args.w).columns;
   // Parts are padded apart: each comes out at its own columns.

@@ -61,8 +61,8 @@ class CudaOps : public Ops {
   void attend_rows(const StepView& step, const AttentionSpec& attention, const KvView& kv, AttendParams params);
   ActLayout layout(const Weight& weight, int rows) const { return {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(static_cast<int>(weight.k))}; }
 
-  /// What a product leaves: prompts add their slices, the others may leave that to the next kernel.
-  Epilogue epilogue(const Weight& weight, int rows) const;
+  /// What a product leaves: of one row or many, whole sums; else the slices, which the next kernel adds.
+  static Epilogue epilogue(int rows) { return rows == 1 || rows > kMidRows ? Epilogue::whole : Epilogue::partial; }
   static int slices(Epilogue left) { return left == Epilogue::partial ? kSlices : 1; }
   /// The residual stream of a step lies where embed() put it, or in a buffer of ours once a product of one row has added to it.
   float* residual(ConstMatrixView x) { return moved_residual_ ? moved_residual_ : static_cast<float*>(const_cast<void*>(x.data)); }

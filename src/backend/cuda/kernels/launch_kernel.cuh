@@ -20,12 +20,8 @@ cudaError_t launch_kernel(void (*kernel)(Params), const Params& params, const La
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = site.stream;
-  cudaLaunchAttribute attributes[3];
+  cudaLaunchAttribute attributes[2];
   config.attrs = attributes;
-  // One split of shared memory and L1 for all kernels: a multiprocessor changes it only when it is empty, and then a kernel
-  // cannot start beside the one before.
-  attributes[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[config.numAttrs++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
   if (site.dependent) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;

@@ -49,8 +49,7 @@ cudaError_t launch_row(ProductParams p, const LaunchSite& site) {
   p.stages = std::min(kRowMostStages, (kRowSharedBytes - row_bytes) / Ring::kStageBytes);
   const size_t bytes = static_cast<size_t>(p.stages * Ring::kStageBytes + row_bytes);
   if (const cudaError_t code = allow_shared<ProductParams>(kKernel, bytes); code != cudaSuccess) return code;
-  const int runs = p.n / kPanel * (kEpilogue == Epilogue::partial ? kSlices : 1);
-  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(std::min(runs, site.multiprocessors))),
+  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(std::min(p.n / kPanel, site.multiprocessors))),
                                                    .block = dim3(kRowWarps * 32 + 32), .shared_bytes = bytes}, site);
 }
 
@@ -58,9 +57,9 @@ template <class Format>
 cudaError_t launch_row(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
   const bool normed = p.norm.weight;
   switch (epilogue) {
-    case Epilogue::partial: return normed ? launch_row<Format, Epilogue::partial, true>(p, site) : launch_row<Format, Epilogue::partial, false>(p, site);
     case Epilogue::whole: return normed ? launch_row<Format, Epilogue::whole, true>(p, site) : launch_row<Format, Epilogue::whole, false>(p, site);
     case Epilogue::gated: return normed ? launch_row<Format, Epilogue::gated, true>(p, site) : launch_row<Format, Epilogue::gated, false>(p, site);
+    case Epilogue::partial: break;
   }
   return cudaErrorInvalidValue;
 }

@@ -1,8 +1,8 @@
 // Products of one row: a block works on four slices of 64 outputs at a time, four warps a slice. One more warp keeps a ring of
 // bulk copies full.
 //
-// The numbers are those of every other product kernel (piece_product.cuh): a warp forms one slice of 16 outputs; the slices
-// meet in shared memory, in order, or are left apart (Epilogue::partial).
+// The numbers are those of every other product kernel (piece_product.cuh): a warp forms one slice of 16 outputs, and the
+// slices meet in shared memory, in order.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -101,20 +101,20 @@ struct NormedRow {
   __device__ static __forceinline__ void barrier() { asm volatile("bar.sync 1,%0;" ::"n"(kRowWarps * 32) : "memory"); }
 };
 
-/// Work is cut into items of one slice of 64 outputs; a block takes a run of them, four at a time (those of
-/// one unit where the slices meet). kNormed: the row is the norm of p.norm.
+/// Work is cut into items of one slice of 64 outputs; a block takes the items of a run of units. Epilogue::whole or gated.
+/// kNormed: the row is the norm of p.norm.
 template <class Format, Epilogue kEpilogue, bool kNormed>
 __global__ void __launch_bounds__(kRowWarps * 32 + 32, 1) linear_row(const __grid_constant__ ProductParams p) {
 #if __CUDA_ARCH__ >= 900
   using Ring = RowRing<Format>;
-  constexpr int kDepth = Ring::kDepth, kRun = kEpilogue == Epilogue::partial ? 1 : kSlices;
+  constexpr int kDepth = Ring::kDepth;
   extern __shared__ __align__(128) uint8_t ring[];
   __shared__ __align__(8) uint64_t full[kRowMostStages], empty[kRowMostStages], row_here;
   __shared__ float met[2][kSlices][kPanel];  // slices of two units in turn
   uint8_t* row = ring + p.stages * Ring::kStageBytes;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, runs = p.n / kPanel * (kSlices / kRun);
-  const int begin = static_cast<int>(static_cast<int64_t>(runs) * blockIdx.x / gridDim.x) * kRun;
-  const int end = static_cast<int>(static_cast<int64_t>(runs) * (blockIdx.x + 1) / gridDim.x) * kRun;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, units = p.n / kPanel;
+  const int begin = static_cast<int>(static_cast<int64_t>(units) * blockIdx.x / gridDim.x) * kSlices;
+  const int end = static_cast<int>(static_cast<int64_t>(units) * (blockIdx.x + 1) / gridDim.x) * kSlices;
   int longest = 0;
   for (int s = 0; s < kSlices; ++s) longest = max(longest, slice_begin(p.pieces, s + 1) - slice_begin(p.pieces, s));
   const int steps = (longest + kDepth - 1) / kDepth;  // stages that four items take
@@ -194,34 +194,27 @@ __global__ void __launch_bounds__(kRowWarps * 32 + 32, 1) linear_row(const __gri
       }
     }
     const int output = own / kSlices * kPanel;
-    if constexpr (kEpilogue == Epilogue::partial) {
-      if (q == 0 && own < end) {
-        float* out = static_cast<float*>(p.out) + slice * p.slice_stride + output + piece_row * 16 + g;
-        out[0] = sum[0], out[8] = sum[1];
-      }
-    } else {
-      if (q == 0) {
-        met[turn][slice][piece_row * 16 + g] = sum[0];
-        met[turn][slice][piece_row * 16 + g + 8] = sum[1];
-      }
-      // One barrier a unit: whoever writes this half again has passed the next one, which the readers here reach first.
-      asm volatile("bar.sync 1,%0;" ::"n"(kRowWarps * 32) : "memory");
-      const auto total = [&](int i) {
-        const auto& m = met[turn];
-        return ((m[0][i] + m[1][i]) + m[2][i]) + m[3][i];
-      };
-      if constexpr (kEpilogue == Epilogue::gated) {
-        // Pieces of gate and up alternate: 32 gated outputs, two neighbours a thread.
-        if (threadIdx.x < kPanel / 4) {
-          const int i = threadIdx.x * 2, at = i / 16 * 32 + i % 16;
-          *reinterpret_cast<half2*>(static_cast<__half*>(p.out) + p.out_layout.index(0, output / 2 + i)) =
-              __floats2half2_rn(activate(p.activation, total(at)) * total(at + 16), activate(p.activation, total(at + 1)) * total(at + 17));
-        }
-      } else if (threadIdx.x < kPanel) {
-        static_cast<float*>(p.out)[output + threadIdx.x] = total(threadIdx.x);
-      }
-      turn ^= 1;
+    if (q == 0) {
+      met[turn][slice][piece_row * 16 + g] = sum[0];
+      met[turn][slice][piece_row * 16 + g + 8] = sum[1];
     }
+    // One barrier a unit: whoever writes this half again has passed the next one, which the readers here reach first.
+    asm volatile("bar.sync 1,%0;" ::"n"(kRowWarps * 32) : "memory");
+    const auto total = [&](int i) {
+      const auto& m = met[turn];
+      return ((m[0][i] + m[1][i]) + m[2][i]) + m[3][i];
+    };
+    if constexpr (kEpilogue == Epilogue::gated) {
+      // Pieces of gate and up alternate: 32 gated outputs, two neighbours a thread.
+      if (threadIdx.x < kPanel / 4) {
+        const int i = threadIdx.x * 2, at = i / 16 * 32 + i % 16;
+        *reinterpret_cast<half2*>(static_cast<__half*>(p.out) + p.out_layout.index(0, output / 2 + i)) =
+            __floats2half2_rn(activate(p.activation, total(at)) * total(at + 16), activate(p.activation, total(at + 1)) * total(at + 17));
+      }
+    } else if (threadIdx.x < kPanel) {
+      static_cast<float*>(p.out)[output + threadIdx.x] = total(threadIdx.x);
+    }
+    turn ^= 1;
   }
 #endif
 }
