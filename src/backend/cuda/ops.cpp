@@ -53,7 +53,7 @@ void CudaOps::begin_step(const StepView& host) {
     context_ = std::max(context_, host.context[s]);
   }
   all_logits_ = host.logit_rows == host.rows;
-  for (int i = 0; all_logits_ && i < host.logit_rows; ++i) all_logits_ = host.logit_row[i] == i;
+  for (int i = 0; all_logits_ && host.logit_row && i < host.logit_rows; ++i) all_logits_ = host.logit_row[i] == i;
   pending_ = {};
   moved_residual_ = nullptr;
 }

@@ -15,7 +15,8 @@ class CudaOps : public Ops {
   explicit CudaOps(LaunchSite site) : site_(site) {}
 
   Status reserve(const StepLimits& limits, Arena& arena);
-  /// Host copies of what launches are sized from. Called by Backend::stage before the step's operations.
+  /// Host copies of what launches are sized and chosen from: rows, seqs, logit_rows, row_begin, context and logit_row (null where
+  /// logit row i is row i). Called by Backend::stage before the step's operations.
   void begin_step(const StepView& host);
   /// The first launch error since the last call.
   cudaError_t take_error();
