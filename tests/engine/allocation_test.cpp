@@ -20,6 +20,10 @@ void* operator new(size_t bytes) {
   if (void* data = std::malloc(bytes > 0 ? bytes : 1)) return data;
   throw std::bad_alloc();
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  allocations += counting;
+  return std::malloc(bytes > 0 ? bytes : 1);
+}
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete(void* data, size_t) noexcept { std::free(data); }
 
