@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,6 +46,10 @@ struct StepInputs {
   std::span<const uint8_t> bytes;
 };
 
+/// Calls the operations that make up a step, on Backend::ops(), and does nothing else: steps of the same rows, sequences
+/// and logit rows, whatever their numbers, make the same calls.
+using IssueStep = std::function<void(const StepView& step)>;
+
 /// Not thread-safe: one thread owns a backend (prepare may use the backend's own threads inside).
 class Backend {
  public:
@@ -56,6 +61,14 @@ class Backend {
 
   /// Memory of the device (BufferUse::staging: of the host). no_room names the bytes asked for and what is free.
   virtual Result<Buffer> allocate(size_t bytes, BufferUse use) = 0;
+
+  /// Bytes that prepare() would take for these parts, without reading them; bad_input, naming the tensor, where this
+  /// backend has no kernels for their format or shape.
+  virtual Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const;
+
+  /// Bytes that reserve() would take; bad_input, naming what was found and what is allowed, where the operations do not
+  /// take a model of this geometry.
+  virtual Result<uint64_t> scratch_bytes(const StepLimits& limits) const;
 
   /// Lays weights out for this backend's products: reads the mapped bytes once. The parts share k and are stacked along
   /// n. Values that cannot be (NaN or Inf scales) are bad_input, named by tensor.
@@ -74,6 +87,14 @@ class Backend {
   /// Makes the inputs readable by the device; the returned view is valid until the next call. Inputs may be reused once
   /// the step has finished.
   virtual Result<StepView> stage(const StepInputs& inputs) = 0;
+
+  /// Makes ready what run() replays for decode steps (one row a sequence), where the backend has such a thing. Once,
+  /// after reserve(), before the first step: no step allocates. `block_tokens` as in page_class().
+  virtual Status prepare_steps(const IssueStep& issue, int32_t block_tokens);
+
+  /// Stages the inputs and issues a step: by calling `issue`, or by replaying what prepare_steps() recorded of it, which
+  /// gives the same bits.
+  virtual Status run(const StepInputs& inputs, const IssueStep& issue);
 
   /// Waits for all work issued so far, copies `count` results of the step, and reports a latched device error.
   virtual Status finish(const Sampled* sampled, std::span<Sampled> out) = 0;

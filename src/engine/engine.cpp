@@ -26,28 +26,38 @@ Status check_options(const EngineOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model& model,
-                                                   const EngineOptions& options) {
+Result<MemoryPlan> plan_engine(const Backend& backend, const ModelNeeds& needs, bool weights_are_loaded,
+                               const EngineOptions& options) {
   TRY(check_options(options));
   const BackendInfo info = backend.info();
+  const ModelConfig& config = needs.config;
+  return plan_memory(
+      {.config = config,
+       .activation = info.activation,
+       .page = backend.page_class(config.layers, config.kv_heads, config.head_dim, options.block_tokens),
+       .weights_bytes = needs.weights_bytes,
+       .weights_are_loaded = weights_are_loaded,
+       .free_bytes = info.free_bytes,
+       .context = options.context,
+       .sequences = options.sequences,
+       .kv_tokens = options.kv_tokens,
+       .step_tokens = options.step_tokens,
+       .scratch_bytes = [&](const StepLimits& limits) { return backend.scratch_bytes(limits); }});
+}
+
+Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model& model,
+                                                   const EngineOptions& options) {
   const ModelConfig& config = model.config;
+  TRY_ASSIGN(const MemoryPlan plan, plan_engine(backend, {.config = config, .weights_bytes = model.weights.bytes},
+                                                /*weights_are_loaded=*/true, options));
   const PageClass page =
       backend.page_class(config.layers, config.kv_heads, config.head_dim, options.block_tokens);
-  const MemoryQuestion question{.config = config,
-                                .activation = info.activation,
-                                .page = page,
-                                .weights_bytes = model.weights.bytes,
-                                .free_bytes = info.free_bytes,
-                                .context = options.context,
-                                .sequences = options.sequences,
-                                .kv_tokens = options.kv_tokens,
-                                .step_tokens = options.step_tokens};
-  TRY_ASSIGN(const MemoryPlan plan, plan_memory(question));
   LOG_DEBUG("memory: {}", plan.sum());
 
   TRY_ASSIGN(ModelExecutor executor,
              ModelExecutor::make(backend, model,
                                  {.limits = plan.workspace_limits, .page = page, .pages = plan.kv_blocks}));
+  TRY(executor.prepare());
   LocalEngine::Options local{.loop = {.limits = {.context = plan.context,
                                                  .sequences = options.sequences,
                                                  .waiting = options.waiting,

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/request.h"
 #include "model/model.h"
+#include "plan/memory_plan.h"
 
 namespace quintet {
 
@@ -51,6 +52,11 @@ struct EngineOptions {
   int32_t block_tokens = 16;
   int32_t unread_events = 2048;  ///< of a request: with so many its reader is gone, and it is cancelled
 };
+
+/// The memory that start_engine() would take, or took: no_room, with the sum, where it does not fit beside weights of so
+/// many bytes; bad_input where the backend's operations do not take the model.
+Result<MemoryPlan> plan_engine(const Backend& backend, const ModelNeeds& needs, bool weights_are_loaded,
+                               const EngineOptions& options);
 
 /// Starts the engine's loop on a thread of its own. Backend and model must outlive it; destroying it cancels
 /// what runs.

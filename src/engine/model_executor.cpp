@@ -35,14 +35,21 @@ ForwardArgs ModelExecutor::forward_args(const StepView& step) {
   return {.model = model_, .step = &step, .kv = kv_, .workspace = &workspace_};
 }
 
+void ModelExecutor::issue(const StepView& step) {
+  forward(backend_->ops(), forward_args(step));
+  // Alternatives cost nothing where no row asks for them, and a step that always has them is always the same step.
+  if (step.logit_rows > 0) sample(backend_->ops(), forward_args(step), /*with_alternatives=*/true);
+}
+
+Status ModelExecutor::prepare() {
+  return backend_->prepare_steps([this](const StepView& step) { issue(step); }, kv_.page.tokens);
+}
+
 Status ModelExecutor::launch(const StepInputs& inputs) {
   // Looked at here, where the parameters are host memory.
   wants_alternatives_ = std::any_of(inputs.view.sample, inputs.view.sample + inputs.view.logit_rows,
                                     [](const SampleParams& params) { return params.logprobs > 0; });
-  TRY_ASSIGN(const StepView step, backend_->stage(inputs));
-  forward(backend_->ops(), forward_args(step));
-  if (step.logit_rows > 0) sample(backend_->ops(), forward_args(step), wants_alternatives_);
-  return {};
+  return backend_->run(inputs, [this](const StepView& step) { issue(step); });
 }
 
 Status ModelExecutor::wait(std::span<Sampled> sampled, std::span<Alternative> alternatives) {

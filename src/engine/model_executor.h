@@ -16,9 +16,14 @@ class ModelExecutor : public Executor {
   };
   static Result<ModelExecutor> make(Backend& backend, const Model& model, const Options& options);
 
+  /// Makes the backend's decode steps ready (Backend::prepare_steps). Once, before the first launch.
+  Status prepare();
+
   Result<Buffer> allocate_staging(size_t bytes) override;
   Status launch(const StepInputs& inputs) override;
   Status wait(std::span<Sampled> sampled, std::span<Alternative> alternatives) override;
+
+  const KvView& kv() const { return kv_; }
 
   /// The forward pass alone: the logits of inputs.view.logit_row, in host memory, into `logits` [logit_rows,
   /// vocabulary].
@@ -28,6 +33,7 @@ class ModelExecutor : public Executor {
   ModelExecutor(Backend& backend, const Model& model, Workspace workspace, Buffer pages,
                 const Options& options);
   ForwardArgs forward_args(const StepView& step);
+  void issue(const StepView& step);
 
   Backend* backend_;
   const Model* model_;

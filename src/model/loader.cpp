@@ -40,7 +40,7 @@ Error with_file(const ModelFiles& files, Error error) {
 }  // namespace
 
 Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& config, Backend& backend,
-                                  const std::function<void(uint64_t, uint64_t)>& progress) {
+                                  const LoadOptions& options) {
   const Architecture* architecture = find_architecture(config.architecture);
   QUINTET_CHECK(architecture, "no architecture '{}'", config.architecture);
   ModelWeights weights;
@@ -49,6 +49,16 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
   uint64_t total_bytes = 0, done_bytes = 0;
   for (const PlannedWeight& planned : plan)
     for (const HostWeight& part : planned.parts) total_bytes += part.bytes.size();
+
+  if (options.admit) {
+    ModelNeeds needs{.config = config};
+    for (const PlannedWeight& planned : plan) {
+      const Result<uint64_t> bytes = backend.packed_bytes(planned.role, planned.parts);
+      if (!bytes) return with_file(source.files, bytes.error());
+      needs.weights_bytes += *bytes;
+    }
+    TRY(options.admit(needs));
+  }
 
   const int64_t begin_us = now_us();
   for (const PlannedWeight& planned : plan) {
@@ -74,7 +84,7 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
       LOG_DEBUG("{}: {} x {} {}, {}", part.name, part.n, part.k, format_info(part.format).name,
                 format_bytes(part.bytes.size()));
     }
-    if (progress) progress(done_bytes, total_bytes);
+    if (options.progress) options.progress(done_bytes, total_bytes);
   }
   const double seconds = std::max(1e-6, static_cast<double>(now_us() - begin_us) * 1e-6);
   LOG_INFO("{}: {} of weights in {:.2f} s, {}/s; {} in memory", source.files.path(),

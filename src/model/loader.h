@@ -20,8 +20,8 @@ struct WeightSource {
 };
 
 /// Prepares every weight, one after the other, and lets go of the mapped pages behind it. Logs the speed.
-Result<ModelWeights> load_weights(
-    WeightSource& source, const ModelConfig& config, Backend& backend,
-    const std::function<void(uint64_t done_bytes, uint64_t total_bytes)>& progress);
+/// bad_input, before anything is prepared, where the backend has no kernels for a weight.
+Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& config, Backend& backend,
+                                  const LoadOptions& options);
 
 }  // namespace quintet

@@ -23,7 +23,7 @@ Result<std::unique_ptr<Model>> load_model(const std::string& path, Backend& back
                       *model));  // before the weights: it is quick, and its errors are likelier
 
   const auto source = std::make_shared<WeightSource>(WeightSource{std::move(files), {}});
-  TRY_ASSIGN(model->weights, load_weights(*source, model->config, backend, options.progress));
+  TRY_ASSIGN(model->weights, load_weights(*source, model->config, backend, options));
   model->files = source;
   return model;
 }

@@ -49,11 +49,19 @@ struct Model {
   std::shared_ptr<void> files;  ///< keeps the mapped files open while weights may borrow from them
 };
 
+/// What a model will take of a backend, told before any of it is taken.
+struct ModelNeeds {
+  const ModelConfig& config;
+  uint64_t weights_bytes = 0;  ///< packed as the backend packs them
+};
+
 struct LoadOptions {
   int32_t context = 0;             ///< tokens of a sequence that the caller wants, 0: as the model says. Phi-3's 128k
                                    ///< models alone need it: beyond their original length they use other frequencies
   std::string tokenizer_path;      ///< empty: the model's own
   std::string chat_template_path;  ///< empty: the model's own
+  /// Called before the first weight is prepared; its error ends the load.
+  std::function<Status(const ModelNeeds&)> admit;
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
 };
 

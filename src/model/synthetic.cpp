@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 
 #include "tensor/half.h"
+#include "text/bpe_bytes.h"
 
 namespace quintet {
 namespace {
@@ -100,74 +102,158 @@ class BlockPool {
   std::vector<uint8_t> bytes_;
 };
 
+/// What weights are prepared from, and may borrow from as they may from a mapped file.
+struct Source {
+  BlockPool pool;
+  std::vector<float> ones;
+};
+
+constexpr std::array kFormats = {WeightFormat::int4_g128, WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q5_0,
+                                 WeightFormat::q5_1,      WeightFormat::q8_0, WeightFormat::q2_k, WeightFormat::q3_k,
+                                 WeightFormat::q4_k,      WeightFormat::q5_k, WeightFormat::q6_k, WeightFormat::iq4_nl,
+                                 WeightFormat::iq4_xs,    WeightFormat::f16,  WeightFormat::f32};
+
+Result<const Shape*> find_shape(std::string_view name) {
+  std::string names;
+  for (const Shape& shape : kShapes) {
+    if (shape.name == name) return &shape;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", shape.name);
+  }
+  return bad_input(fmt::format("--shape: found '{}', allowed are {}", name, names));
+}
+
+Status check_format(WeightFormat format) {
+  std::string names;
+  for (const WeightFormat allowed : kFormats) {
+    if (allowed == format) return {};
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", format_info(allowed).name);
+  }
+  return bad_input(fmt::format("--weights: found {}, allowed are {}", format_info(format).name, names));
+}
+
+ModelConfig config_of(const Shape& shape, int32_t layers) {
+  ModelConfig config = {.architecture = shape.qkv_bias ? "qwen2" : "llama",
+                        .name = fmt::format("random {}", shape.name),
+                        .layers = layers > 0 ? layers : shape.layers,
+                        .hidden = shape.hidden,
+                        .ffn = shape.ffn,
+                        .heads = shape.heads,
+                        .kv_heads = shape.kv_heads,
+                        .head_dim = shape.head_dim,
+                        .vocabulary = shape.vocabulary,
+                        .context = shape.context,
+                        .attention_scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
+                        .qkv_bias = shape.qkv_bias};
+  RopeConfig rope = {.style = RopeStyle::halves, .dims = shape.head_dim};
+  for (int32_t i = 0; i < shape.head_dim / 2; ++i)
+    rope.inv_freq.push_back(static_cast<float>(std::pow(500000.0, -2.0 * i / shape.head_dim)));
+  config.ropes = {rope};
+  config.layer.assign(static_cast<size_t>(config.layers), {});
+  return config;
+}
+
+/// A weight to make: the rows of its parts, or, for a vector, its length as k.
+struct Planned {
+  Weight* target;
+  WeightRole role;
+  std::string_view name;
+  std::vector<int64_t> rows;
+  int64_t k;
+};
+
+/// In the order of a forward pass. Sizes `weights.layer`.
+std::vector<Planned> plan(const ModelConfig& config, ModelWeights& weights) {
+  const int64_t hidden = config.hidden, ffn = config.ffn, vocabulary = config.vocabulary;
+  const int64_t q = int64_t{config.heads} * config.head_dim, kv = int64_t{config.kv_heads} * config.head_dim;
+  std::vector<Planned> list;
+  list.push_back({&weights.embedding, WeightRole::embedding, "embedding", {vocabulary}, hidden});
+  weights.layer.resize(static_cast<size_t>(config.layers));
+  for (LayerWeights& layer : weights.layer) {
+    list.push_back({&layer.attn_norm, WeightRole::vector, "attn_norm", {1}, hidden});
+    list.push_back({&layer.qkv, WeightRole::qkv, "qkv", {q, kv, kv}, hidden});
+    if (config.qkv_bias) list.push_back({&layer.qkv_bias, WeightRole::vector, "qkv_bias", {1}, q + 2 * kv});
+    list.push_back({&layer.attn_out, WeightRole::linear, "attn_out", {hidden}, q});
+    list.push_back({&layer.mlp_norm, WeightRole::vector, "mlp_norm", {1}, hidden});
+    list.push_back({&layer.gate_up, WeightRole::gate_up, "gate_up", {ffn, ffn}, hidden});
+    list.push_back({&layer.mlp_out, WeightRole::linear, "mlp_out", {hidden}, ffn});
+  }
+  list.push_back({&weights.output_norm, WeightRole::vector, "output_norm", {1}, hidden});
+  list.push_back({&weights.head, WeightRole::head, "head", {vocabulary}, hidden});
+  return list;
+}
+
+/// Ids below 256 are bytes; the others are written as their number and never made from text.
+Result<std::shared_ptr<const Tokenizer>> number_tokenizer(int32_t vocabulary) {
+  TokenizerSpec spec;
+  spec.origin = "random model";
+  spec.pre_tokenizers.push_back({.kind = PreTokenizerStep::Kind::byte_level, .use_regex = false});
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    spec.tokens.push_back(to_stand_ins({&c, 1}));
+  }
+  for (int32_t id = 256; id < vocabulary; ++id) spec.tokens.push_back(to_stand_ins(fmt::format(" #{}", id)));
+  TRY_ASSIGN(auto tokenizer, make_tokenizer(std::move(spec)));
+  return std::shared_ptr<const Tokenizer>(std::move(tokenizer));
+}
+
+Status add_texts(Model& model) {
+  TRY_ASSIGN(model.tokenizer, number_tokenizer(model.config.vocabulary));
+  model.chat_template_source = "{% for message in messages %}{{ message.content }}\n{% endfor %}";
+  TRY_ASSIGN(auto parsed, ChatTemplate::parse(model.chat_template_source));
+  model.chat_template = std::make_shared<const ChatTemplate>(std::move(parsed));
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& options, Backend& backend) {
-  const Shape* shape = nullptr;
-  std::string names;
-  for (const Shape& candidate : kShapes) {
-    if (candidate.name == options.shape) shape = &candidate;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", candidate.name);
-  }
-  if (!shape) return bad_input(fmt::format("--shape: found '{}', allowed are {}", options.shape, names));
-  switch (options.format) {
-    case WeightFormat::bf16: case WeightFormat::iq2_xxs: case WeightFormat::iq2_xs: case WeightFormat::iq2_s: case WeightFormat::iq3_xxs: case WeightFormat::iq3_s:
-      return bad_input(fmt::format("--weights: found {}, allowed are int4_g128, f16, f32, q4_0 to q8_0, q2_k to q6_k, iq4_nl, iq4_xs", format_info(options.format).name));
-    default: break;
-  }
+  TRY_ASSIGN(const Shape* shape, find_shape(options.shape));
+  TRY(check_format(options.format));
   const int block = format_info(options.format).block_weights;
   for (const int k : {shape->hidden, shape->ffn, shape->heads * shape->head_dim})
     if (k % block)
-      return bad_input(fmt::format("--shape: found '{}', whose rows of {} weights are no whole blocks of {} ({} weights)", shape->name, k, format_info(options.format).name, block));
+      return bad_input(fmt::format("--shape: found '{}', whose rows of {} weights are no whole blocks of {} ({} weights)", shape->name, k,
+                                   format_info(options.format).name, block));
   auto model = std::make_unique<Model>();
-  ModelConfig& config = model->config;
-  config = {.architecture = shape->qkv_bias ? "qwen2" : "llama", .name = fmt::format("random {}", shape->name),
-            .layers = options.layers > 0 ? options.layers : shape->layers, .hidden = shape->hidden, .ffn = shape->ffn, .heads = shape->heads,
-            .kv_heads = shape->kv_heads, .head_dim = shape->head_dim, .vocabulary = shape->vocabulary, .context = shape->context,
-            .attention_scale = 1 / std::sqrt(static_cast<float>(shape->head_dim)), .qkv_bias = shape->qkv_bias};
-  RopeConfig rope = {.style = RopeStyle::halves, .dims = shape->head_dim};
-  for (int32_t i = 0; i < shape->head_dim / 2; ++i)
-    rope.inv_freq.push_back(static_cast<float>(std::pow(500000.0, -2.0 * i / shape->head_dim)));
-  config.ropes = {rope};
-  config.layer.assign(static_cast<size_t>(config.layers), {});
-  model->path = config.name;
+  model->config = config_of(*shape, options.layers);
+  model->path = model->config.name;
+  const ModelConfig& config = model->config;
+  TRY(add_texts(*model));
 
-  const int64_t hidden = shape->hidden, qkv = int64_t{shape->heads + 2 * shape->kv_heads} * shape->head_dim;
-  const int64_t most = std::max(hidden * shape->ffn, hidden * shape->vocabulary);
-  BlockPool pool(options.format, static_cast<uint64_t>(most), options.seed);
-  const std::vector<float> ones(static_cast<size_t>(std::max(hidden, qkv)), 1.0f);
-  const auto add = [&](Weight& target, WeightRole role, std::span<const HostWeight> parts) -> Status {
-    TRY_ASSIGN(target, backend.prepare(role, parts));
-    model->weights.bytes += target.bytes;
-    return {};
-  };
-  const auto vector = [&](Weight& target, int64_t size) -> Status {
-    const HostWeight part = {.name = "ones", .format = WeightFormat::f32, .n = 1, .k = size,
-                             .bytes = {reinterpret_cast<const uint8_t*>(ones.data()), static_cast<size_t>(size) * sizeof(float)}};
-    return add(target, WeightRole::vector, {&part, 1});
-  };
-  const auto matrix = [&](Weight& target, WeightRole role, std::string_view name, std::initializer_list<int64_t> rows, int64_t k) -> Status {
+  const auto parts_of = [&](const Planned& planned) {
+    const bool is_vector = planned.role == WeightRole::vector;
     std::vector<HostWeight> parts;
-    for (const int64_t n : rows) parts.push_back(pool.matrix(name, n, k));
-    return add(target, role, parts);
+    for (const int64_t n : planned.rows)
+      parts.push_back({.name = planned.name, .format = is_vector ? WeightFormat::f32 : options.format, .n = n, .k = planned.k});
+    return parts;
   };
-
-  ModelWeights& weights = model->weights;
-  TRY(matrix(weights.embedding, WeightRole::embedding, "embedding", {shape->vocabulary}, hidden));
-  TRY(matrix(weights.head, WeightRole::head, "head", {shape->vocabulary}, hidden));
-  TRY(vector(weights.output_norm, hidden));
-  weights.layer.resize(static_cast<size_t>(config.layers));
-  const int64_t q = int64_t{shape->heads} * shape->head_dim, kv = int64_t{shape->kv_heads} * shape->head_dim;
-  for (LayerWeights& layer : weights.layer) {
-    TRY(vector(layer.attn_norm, hidden));
-    TRY(matrix(layer.qkv, WeightRole::qkv, "qkv", {q, kv, kv}, hidden));
-    if (shape->qkv_bias) TRY(vector(layer.qkv_bias, qkv));
-    TRY(matrix(layer.attn_out, WeightRole::linear, "attn_out", {hidden}, q));
-    TRY(vector(layer.mlp_norm, hidden));
-    TRY(matrix(layer.gate_up, WeightRole::gate_up, "gate_up", {shape->ffn, shape->ffn}, hidden));
-    TRY(matrix(layer.mlp_out, WeightRole::linear, "mlp_out", {hidden}, shape->ffn));
+  const std::vector<Planned> list = plan(config, model->weights);
+  if (options.admit) {
+    ModelNeeds needs{.config = config};
+    for (const Planned& planned : list) {
+      TRY_ASSIGN(const uint64_t bytes, backend.packed_bytes(planned.role, parts_of(planned)));
+      needs.weights_bytes += bytes;
+    }
+    TRY(options.admit(needs));
   }
-  model->file_bytes = weights.bytes;
+
+  const auto most = int64_t{config.hidden} * std::max(config.ffn, config.vocabulary);
+  const auto longest = static_cast<size_t>(std::max(config.hidden, (config.heads + 2 * config.kv_heads) * config.head_dim));
+  const auto source = std::make_shared<Source>(
+      Source{.pool = BlockPool(options.format, static_cast<uint64_t>(most), options.seed), .ones = std::vector<float>(longest, 1.0f)});
+  for (const Planned& planned : list) {
+    std::vector<HostWeight> parts = parts_of(planned);
+    for (HostWeight& part : parts) {
+      if (planned.role == WeightRole::vector)
+        part.bytes = {reinterpret_cast<const uint8_t*>(source->ones.data()), static_cast<size_t>(part.k) * sizeof(float)};
+      else
+        part = source->pool.matrix(part.name, part.n, part.k);
+    }
+    TRY_ASSIGN(*planned.target, backend.prepare(planned.role, parts));
+    model->weights.bytes += planned.target->bytes;
+  }
+  model->file_bytes = model->weights.bytes;
+  model->files = source;
   return model;
 }
 

@@ -1,6 +1,7 @@
 // Models of a known shape with random weights: for measuring speed, where real weights cannot be had. Their text is noise.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -13,10 +14,13 @@ struct SyntheticOptions {
   WeightFormat format = WeightFormat::int4_g128;
   int32_t layers = 0;                     ///< 0: as many as the shape has
   uint64_t seed = 1;
+  /// As LoadOptions::admit.
+  std::function<Status(const ModelNeeds&)> admit;
 };
 
-/// Every layer's weights are distinct random blocks with scales that keep activations near 1. No tokenizer, no template.
-/// bad_input names the shapes there are.
+/// Every layer's weights are distinct random blocks with scales that keep activations near 1. The tokenizer makes one
+/// token of each byte and writes every other id as its number (" #4711"), so that requests pass through text as real ones
+/// do; the template puts one message after the other. bad_input names the shapes and formats there are.
 Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& options, Backend& backend);
 
 }  // namespace quintet

@@ -58,6 +58,10 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& question) {
                            .logit_rows = question.sequences,
                            .context = plan.context};
   plan.workspace_bytes = Workspace::bytes_needed(config, plan.workspace_limits, question.activation);
+  if (question.scratch_bytes) {
+    TRY_ASSIGN(const uint64_t scratch_bytes, question.scratch_bytes(step_limits(config, plan.workspace_limits)));
+    plan.workspace_bytes += scratch_bytes;
+  }
   plan.kv_bytes = static_cast<uint64_t>(plan.kv_blocks) * static_cast<uint64_t>(page.bytes);
   if (question.free_bytes == 0) return plan;
 

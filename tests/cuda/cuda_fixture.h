@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -14,6 +15,13 @@
 #include "tensor/half.h"
 
 namespace quintet {
+
+/// Where models and fixtures are. `make gpu-check` runs the tests on a machine without the source tree, and says where it
+/// has put them.
+inline std::string source_folder() {
+  const char* elsewhere = std::getenv("QUINTET_SOURCE");
+  return elsewhere ? elsewhere : QUINTET_SOURCE_DIR;
+}
 
 /// Formats that the GPU takes.
 inline std::vector<WeightFormat> gpu_formats() {

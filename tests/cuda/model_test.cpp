@@ -12,7 +12,7 @@
 namespace quintet {
 namespace {
 
-constexpr const char* kModel = QUINTET_SOURCE_DIR "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+const std::string kModel = source_folder() + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
 
 class CudaModel : public CudaTest {
  protected:

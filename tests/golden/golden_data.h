@@ -55,7 +55,7 @@ inline std::unique_ptr<Model> load_network(const std::string& path, Backend& bac
   QUINTET_CHECK(config.has_value(), "{}", config.error().message);
   model->config = std::move(config).value();
   auto source = std::make_shared<WeightSource>(WeightSource{std::move(files).value(), {}});
-  Result<ModelWeights> weights = load_weights(*source, model->config, backend, nullptr);
+  Result<ModelWeights> weights = load_weights(*source, model->config, backend, {});
   QUINTET_CHECK(weights.has_value(), "{}", weights.error().message);
   model->weights = std::move(weights).value();
   model->files = source;

@@ -58,7 +58,7 @@ Result<ModelWeights> load(const std::string& path) {
   if (!config) return config.error();
   const auto backend = make_reference_backend();
   WeightSource source{std::move(files).value(), {}};
-  return load_weights(source, *config, *backend, nullptr);
+  return load_weights(source, *config, *backend, {});
 }
 
 TEST(Weights, WrongTensorsAreNamed) {
@@ -143,11 +143,13 @@ TEST(Weights, ProgressReachesTheWholeAndNothingIsCopiedTwice) {
   ASSERT_TRUE(config.has_value());
   WeightSource source{std::move(files).value(), {}};
   uint64_t done = 0, total = 0, last = 0;
-  const auto weights = load_weights(source, *config, *backend, [&](uint64_t d, uint64_t t) {
+  LoadOptions options;
+  options.progress = [&](uint64_t d, uint64_t t) {
     EXPECT_GE(d, last);
     last = done = d;
     total = t;
-  });
+  };
+  const auto weights = load_weights(source, *config, *backend, options);
   ASSERT_TRUE(weights.has_value());
   EXPECT_EQ(done, total);
   uint64_t tensors = 0;
@@ -155,6 +157,28 @@ TEST(Weights, ProgressReachesTheWholeAndNothingIsCopiedTwice) {
   EXPECT_EQ(total, tensors);
   EXPECT_EQ(weights->bytes, tensors);
   EXPECT_EQ(weights->layer[0].qkv.part_rows, (std::vector<int64_t>{128, 64, 64}));
+}
+
+TEST(Weights, NothingIsPreparedUnlessAdmitted) {
+  const auto backend = make_reference_backend();
+  auto files = ModelFiles::open(kTiny + "phi3.gguf");
+  ASSERT_TRUE(files.has_value());
+  auto config = read_config(*files, 0);
+  ASSERT_TRUE(config.has_value());
+  WeightSource source{std::move(files).value(), {}};
+  uint64_t tensors = 0;
+  for (const ModelTensor& tensor : source.files.tensors()) tensors += tensor.weight.bytes.size();
+  LoadOptions options;
+  options.admit = [&](const ModelNeeds& needs) -> Status {
+    EXPECT_EQ(needs.weights_bytes, tensors);
+    EXPECT_EQ(needs.config.layers, config->layers);
+    return no_room("too large");
+  };
+  options.progress = [](uint64_t, uint64_t) { ADD_FAILURE() << "a weight was prepared"; };
+  const auto weights = load_weights(source, *config, *backend, options);
+  ASSERT_FALSE(weights.has_value());
+  EXPECT_EQ(weights.error().kind, ErrorKind::no_room);
+  EXPECT_EQ(weights.error().message, "too large");
 }
 
 // --- whole models

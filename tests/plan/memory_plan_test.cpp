@@ -49,6 +49,19 @@ TEST_F(MemoryPlanTest, ChoosesRoomForManyUsualSequencesOrOneLongOne) {
   EXPECT_EQ(plan_memory(one).value().kv_blocks, 8192 / 16);
 }
 
+TEST_F(MemoryPlanTest, CountsTheBackendsScratch) {
+  MemoryQuestion with = question();
+  with.scratch_bytes = [&](const StepLimits& limits) -> Result<uint64_t> {
+    EXPECT_EQ(limits.rows, 132);
+    EXPECT_EQ(limits.context, 8192);
+    EXPECT_EQ(limits.max_heads, 4);
+    return 7 * kMiB;
+  };
+  EXPECT_EQ(plan_memory(with).value().workspace_bytes, plan_memory(question()).value().workspace_bytes + 7 * kMiB);
+  with.scratch_bytes = [](const StepLimits&) -> Result<uint64_t> { return bad_input("heads of 63"); };
+  EXPECT_EQ(refusal(with, ErrorKind::bad_input), "heads of 63");
+}
+
 TEST_F(MemoryPlanTest, WhatIsLeftToChooseShrinksToTheMemory) {
   MemoryQuestion tight = question();
   tight.free_bytes = 400 * kMiB;

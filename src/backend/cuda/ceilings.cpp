@@ -1,7 +1,11 @@
 // Measures what the GPU can do at all.
 #include "backend/cuda/ceilings.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <array>
+#include <memory>
 
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/rt/status.h"
@@ -17,11 +21,10 @@ Result<CudaCeilings> measure_cuda_ceilings() {
   Event begin, end;
   QUINTET_CUDA(cudaEventCreate(begin.out()));
   QUINTET_CUDA(cudaEventCreate(end.out()));
-  int device = 0, multiprocessors = 0, khz = 0;
+  int device = 0, multiprocessors = 0;
   QUINTET_CUDA(cudaGetDevice(&device));
   QUINTET_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  QUINTET_CUDA(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device));
-  CudaCeilings ceilings{.sm_mhz = khz / 1000};
+  CudaCeilings ceilings;
   auto* out = reinterpret_cast<uint32_t*>(static_cast<char*>(memory.get()) + kBytes);
   for (const int blocks : {2, 4, 8, 16})
     for (int run = 0; run < 6; ++run) {
@@ -34,6 +37,31 @@ Result<CudaCeilings> measure_cuda_ceilings() {
       ceilings.read_bytes_per_s = std::max(ceilings.read_bytes_per_s, kBytes / (ms * 1e-3));
     }
   return ceilings;
+}
+
+std::optional<int> cuda_clock_mhz() {
+  // NVML comes with the driver, not with the toolkit: it is looked up, never linked.
+  const std::unique_ptr<void, int (*)(void*)> library(dlopen("libnvidia-ml.so.1", RTLD_NOW), [](void* handle) { return handle ? dlclose(handle) : 0; });
+  if (!library) return std::nullopt;
+  const auto look_up = [&]<class Function>(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(dlsym(library.get(), name));
+    return function != nullptr;
+  };
+  constexpr int kClockSm = 1;  // NVML_CLOCK_SM
+  int (*init)() = nullptr, (*shutdown)() = nullptr;
+  int (*handle_of)(const char*, void**) = nullptr;
+  int (*clock_of)(void*, int, unsigned*) = nullptr;
+  if (!look_up(init, "nvmlInit_v2") || !look_up(shutdown, "nvmlShutdown") || !look_up(handle_of, "nvmlDeviceGetHandleByPciBusId_v2") ||
+      !look_up(clock_of, "nvmlDeviceGetClockInfo") || init() != 0)
+    return std::nullopt;
+  int device = 0;
+  std::array<char, 32> bus{};
+  void* handle = nullptr;
+  unsigned mhz = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device) == cudaSuccess &&
+                     handle_of(bus.data(), &handle) == 0 && clock_of(handle, kClockSm, &mhz) == 0;
+  (void)shutdown();
+  return known ? std::optional<int>(static_cast<int>(mhz)) : std::nullopt;
 }
 
 }  // namespace quintet

@@ -2,11 +2,13 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/ops.h"
 #include "backend/cuda/rt/arena.h"
+#include "backend/cuda/step_graphs.h"
 #include "backend/cuda/weights.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -28,7 +30,7 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const CudaOptions& options, const cudaDeviceProp& properties, Stream stream)
       : options_(options), properties_(properties), stream_(std::move(stream)),
-        site_{.stream = stream_.get(), .multiprocessors = properties.multiProcessorCount}, packer_(weights_, site_), ops_(site_) {}
+        site_{.stream = stream_.get(), .multiprocessors = properties.multiProcessorCount}, packer_(weights_, site_), ops_(site_), graphs_(ops_, site_) {}
 
   ~CudaBackend() override {
     // Buffers and weights are freed after the last kernel that may read them.
@@ -36,6 +38,7 @@ class CudaBackend : public Backend {
   }
 
   BackendInfo info() const override {
+    use_device();
     size_t free_bytes = 0, total_bytes = 0;
     (void)cudaMemGetInfo(&free_bytes, &total_bytes);
     return {.name = fmt::format("cuda:{}", options_.ordinal),
@@ -51,8 +54,10 @@ class CudaBackend : public Backend {
   Ops& ops() override { return ops_; }
 
   Result<Buffer> allocate(size_t bytes, BufferUse use) override {
+    use_device();
     void* memory = nullptr;
     if (use == BufferUse::staging) {
+      TRY(reserve_inputs(bytes));
       QUINTET_CUDA(cudaMallocHost(&memory, std::max<size_t>(bytes, 1)));
       return Buffer(memory, bytes, [](void* pointer) { (void)cudaFreeHost(pointer); });
     }
@@ -64,30 +69,46 @@ class CudaBackend : public Backend {
     return Buffer(memory, bytes, [](void* pointer) { (void)cudaFree(pointer); });
   }
 
-  Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts) override { return packer_.prepare(role, parts); }
-  Status unpack(const Weight& weight, int64_t first, int64_t count, float* out) override { return packer_.unpack(weight, first, count, out); }
+  Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const override { return WeightPacker::packed_bytes(role, parts); }
+  Result<uint64_t> scratch_bytes(const StepLimits& limits) const override { return ops_.scratch_bytes(limits); }
+
+  Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts) override {
+    use_device();
+    return packer_.prepare(role, parts);
+  }
+  Status unpack(const Weight& weight, int64_t first, int64_t count, float* out) override {
+    use_device();
+    return packer_.unpack(weight, first, count, out);
+  }
 
   PageClass page_class(int32_t layers, int32_t kv_heads, int32_t head_dim, int32_t tokens) const override {
     const int64_t bytes = int64_t{layers} * 2 * kv_heads * tokens * head_dim * 2;
     return {.format = 0, .tokens = tokens, .bytes = (bytes + 255) / 256 * 256, .scale_offset = 0};
   }
 
-  Status reserve(const StepLimits& limits) override { return ops_.reserve(limits, scratch_); }
+  Status reserve(const StepLimits& limits) override {
+    use_device();
+    limits_ = limits;
+    return ops_.reserve(limits, scratch_);
+  }
+
+  Status prepare_steps(const IssueStep& issue, int32_t block_tokens) override {
+    use_device();
+    if (options_.eager) return {};
+    return graphs_.prepare(limits_, block_tokens, issue);
+  }
+
+  Status run(const StepInputs& inputs, const IssueStep& issue) override {
+    use_device();
+    TRY_ASSIGN(const bool replayed, graphs_.replay(inputs));
+    return replayed ? Status() : Backend::run(inputs, issue);
+  }
 
   Result<StepView> stage(const StepInputs& inputs) override {
-    for (int32_t i = 0; i < inputs.view.logit_rows; ++i) {
-      const SampleParams& params = inputs.view.sample[i];
-      if (params.temperature > 0 && (params.top_k > 0 || params.top_p < 1 || params.min_p > 0))
-        return bad_input("sampling on the GPU: found top-k, top-p or min-p, allowed are temperature, penalties and bias");
-    }
+    use_device();
     const auto* host = inputs.bytes.data();
     const size_t bytes = inputs.bytes.size();
-    if (bytes > inputs_bytes_) {  // grows to the batch builder's buffer once, at its first step
-      QUINTET_CUDA(cudaStreamSynchronize(stream_.get()));
-      inputs_.reset();
-      QUINTET_CUDA(cudaMalloc(inputs_.out(), bytes));
-      inputs_bytes_ = bytes;
-    }
+    QUINTET_CHECK(bytes <= inputs_bytes_, "a step's inputs of {} bytes lie outside staging memory", bytes);
     const auto* device = static_cast<const uint8_t*>(inputs_.get());
     QUINTET_CUDA(cudaMemcpyAsync(inputs_.get(), host, bytes, cudaMemcpyHostToDevice, stream_.get()));
     ops_.begin_step(inputs.view);
@@ -99,6 +120,7 @@ class CudaBackend : public Backend {
   }
 
   Status finish(const Sampled* sampled, std::span<Sampled> out) override {
+    use_device();
     TRY(device_status(ops_.take_error(), "launch"));
     if (!out.empty()) QUINTET_CUDA(cudaMemcpyAsync(out.data(), sampled, out.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()));
     QUINTET_CUDA(cudaStreamSynchronize(stream_.get()));
@@ -106,6 +128,7 @@ class CudaBackend : public Backend {
   }
 
   Status read(const void* device, std::span<uint8_t> out) override {
+    use_device();
     TRY(device_status(ops_.take_error(), "launch"));
     QUINTET_CUDA(cudaMemcpyAsync(out.data(), device, out.size(), cudaMemcpyDeviceToHost, stream_.get()));
     QUINTET_CUDA(cudaStreamSynchronize(stream_.get()));
@@ -113,12 +136,27 @@ class CudaBackend : public Backend {
   }
 
   Status write(std::span<const uint8_t> bytes, void* device) override {
+    use_device();
     QUINTET_CUDA(cudaMemcpyAsync(device, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_.get()));
     QUINTET_CUDA(cudaStreamSynchronize(stream_.get()));
     return {};
   }
 
  private:
+  /// The runtime's current device is a thread's own, and an engine runs on another thread than the one that loads.
+  void use_device() const { (void)cudaSetDevice(options_.ordinal); }
+
+  /// Room on the device for what any staging memory may hold, so that no step allocates.
+  Status reserve_inputs(size_t bytes) {
+    if (bytes <= inputs_bytes_) return {};
+    QUINTET_CUDA(cudaStreamSynchronize(stream_.get()));
+    inputs_.reset();
+    inputs_bytes_ = 0;
+    QUINTET_CUDA(cudaMalloc(inputs_.out(), bytes));
+    inputs_bytes_ = bytes;
+    return {};
+  }
+
   CudaOptions options_;
   cudaDeviceProp properties_;
   Stream stream_;
@@ -126,6 +164,8 @@ class CudaBackend : public Backend {
   Arena weights_, scratch_;
   WeightPacker packer_;
   CudaOps ops_;
+  StepGraphs graphs_;
+  StepLimits limits_;
   Handle<void*, cudaFree> inputs_;
   size_t inputs_bytes_ = 0;
 };
@@ -133,20 +173,51 @@ class CudaBackend : public Backend {
 }  // namespace
 }  // namespace cuda
 
+std::string_view cuda_architectures() { return QUINTET_CUDA_ARCHITECTURES; }
+
+namespace {
+
+/// Whether this build has kernels for a device of this compute capability. Kernels of "80" run on 8.x, those of "90a" on
+/// 9.0 alone.
+bool has_kernels_for(int major, int minor) {
+  std::string_view rest = cuda_architectures();
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    const std::string_view arch = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    int number = 0;
+    const auto [end, failed] = std::from_chars(arch.data(), arch.data() + arch.size(), number);
+    const bool exact = end != arch.data() + arch.size();
+    if (failed == std::errc() && number / 10 == major && (exact ? number % 10 == minor : number % 10 <= minor)) return true;
+  }
+  return false;
+}
+
+Error no_device(cudaError_t code) {
+  int driver = 0;
+  (void)cudaDriverGetVersion(&driver);
+  (void)cudaGetLastError();
+  const auto version = [](int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); };
+  if (driver == 0) return not_found("--device cuda: this machine has no NVIDIA driver");
+  if (driver / 1000 < CUDART_VERSION / 1000)
+    return not_found(fmt::format("--device cuda: found a driver for CUDA {}, allowed are {} and newer", version(driver), version(CUDART_VERSION / 1000 * 1000)));
+  return not_found(fmt::format("--device cuda: no usable GPU: {}", code == cudaSuccess ? "the driver reports none" : cudaGetErrorString(code)));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   using namespace cuda;
   int count = 0;
-  if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess || count == 0) {
-    (void)cudaGetLastError();
-    return not_found(fmt::format("--device cuda: no usable GPU: {}", code == cudaSuccess ? "the driver reports none" : cudaGetErrorString(code)));
-  }
+  if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess || count == 0) return no_device(code);
   if (options.ordinal < 0 || options.ordinal >= count)
-    return not_found(fmt::format("--device cuda:{}: found {} device{}, allowed are cuda:0 to cuda:{}", options.ordinal, count, count == 1 ? "" : "s", count - 1));
+    return not_found(fmt::format("--device cuda:{}: found {} GPU{}, allowed {}", options.ordinal, count, count == 1 ? "" : "s",
+                                 count == 1 ? "is cuda:0" : fmt::format("are cuda:0 to cuda:{}", count - 1)));
   cudaDeviceProp properties;
   QUINTET_CUDA(cudaGetDeviceProperties(&properties, options.ordinal));
-  if (properties.major != 9)
-    return bad_input(fmt::format("--device cuda:{}: found {} with compute capability {}.{}, this build has kernels for 9.0", options.ordinal,
-                                 properties.name, properties.major, properties.minor));
+  if (!has_kernels_for(properties.major, properties.minor))
+    return bad_input(fmt::format("--device cuda:{}: found {} with compute capability {}.{}, this build has kernels for {}", options.ordinal,
+                                 properties.name, properties.major, properties.minor, cuda_architectures()));
   QUINTET_CUDA(cudaSetDevice(options.ordinal));
   Stream stream;
   QUINTET_CUDA(cudaStreamCreateWithFlags(stream.out(), cudaStreamNonBlocking));

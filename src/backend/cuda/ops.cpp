@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/kernels/sample_params.h"
 #include "base/check.h"
 
 namespace quintet::cuda {
@@ -14,35 +15,56 @@ int activation_kind(Activation activation) { return activation == Activation::si
 PlainMatrix plain(const ConstMatrixView& view) { return {const_cast<void*>(view.data), view.stride, view.type == DType::f16}; }
 constexpr float kLog2E = 1.4426950408889634f;
 
+int attend_splits(const StepLimits& limits) { return (limits.context + kSplit - 1) / kSplit; }
+/// Rows up to which attention may be split.
+int split_rows(const StepLimits& limits) { return std::min(limits.rows, std::max(limits.seqs, 64)); }
+
 }  // namespace
 
-Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
-  limits_ = limits;
-  arena_ = &arena;
+template <class Self, class Visit>
+void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit) {
   const auto padded_rows = static_cast<size_t>((std::max(limits.rows, limits.logit_rows) + kPromptRows - 1) / kPromptRows * kPromptRows);
   const auto padded_k = static_cast<size_t>(padded_inputs(limits.max_k));
   // Segments of different formats are padded apart: three at most in one weight.
   const auto columns = static_cast<size_t>(limits.max_n + 3 * kUnitOutputs);
-  attend_splits_ = (limits.context + kSplit - 1) / kSplit;
-  attend_rows_ = std::min(limits.rows, std::max(limits.seqs, 64));
-  const auto allocate = [&](auto*& pointer, size_t count) -> Status {
-    TRY_ASSIGN(void* memory, arena.allocate(count * sizeof(*pointer)));
-    QUINTET_CUDA(cudaMemsetAsync(memory, 0, count * sizeof(*pointer), site_.stream));
-    pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(memory);
-    return {};
-  };
-  TRY(allocate(act_in_, padded_rows * padded_k));
-  TRY(allocate(act_mid_, padded_rows * padded_k));
-  TRY(allocate(q_, padded_rows * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(limits.max_head_dim)));
+  visit(self.act_in_, padded_rows * padded_k);
+  visit(self.act_mid_, padded_rows * padded_k);
+  visit(self.q_, padded_rows * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(limits.max_head_dim));
   const size_t slice_rows = std::max<size_t>(kSlices * kMidRows, padded_rows);  // slices stay apart for up to kMidRows rows
-  TRY(allocate(partial_, slice_rows * columns));
-  TRY(allocate(residual_partial_, slice_rows * static_cast<size_t>(limits.hidden + kUnitOutputs)));
-  TRY(allocate(input_sums_, padded_rows * padded_k / 16));
-  for (float*& buffer : other_residual_) TRY(allocate(buffer, static_cast<size_t>(limits.hidden)));
-  TRY(allocate(logits_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary + kUnitOutputs)));
-  TRY(allocate(attend_partial_, static_cast<size_t>(attend_rows_) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits_) *
-                                    static_cast<size_t>(limits.max_head_dim + 2)));
-  return {};
+  visit(self.partial_, slice_rows * columns);
+  visit(self.residual_partial_, slice_rows * static_cast<size_t>(limits.hidden + kUnitOutputs));
+  visit(self.input_sums_, padded_rows * padded_k / 16);
+  for (auto& buffer : self.other_residual_) visit(buffer, static_cast<size_t>(limits.hidden));
+  visit(self.logits_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary + kUnitOutputs));
+  visit(self.counts_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary));
+  visit(self.attend_partial_, static_cast<size_t>(split_rows(limits)) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits(limits)) *
+                             static_cast<size_t>(limits.max_head_dim + 2));
+}
+
+Result<uint64_t> CudaOps::scratch_bytes(const StepLimits& limits) const {
+  const auto is_one_of = [](int found, std::initializer_list<int> allowed) { return std::ranges::find(allowed, found) != allowed.end(); };
+  if (!is_one_of(limits.max_head_dim, {64, 128, 256}))
+    return bad_input(fmt::format("attention on the GPU: found heads of {}, allowed are 64, 128 and 256", limits.max_head_dim));
+  if (limits.hidden % 8 != 0 || limits.hidden > kNormChunk * kNormMaxChunks)
+    return bad_input(fmt::format("norms on the GPU: found {} columns, allowed are multiples of 8 up to {}", limits.hidden, kNormChunk * kNormMaxChunks));
+  uint64_t bytes = 0;
+  visit_buffers(*this, limits, [&](auto* const& pointer, size_t count) { bytes += Arena::padded(count * sizeof(*pointer)); });
+  return bytes;
+}
+
+Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
+  arena_ = &arena;
+  attend_splits_ = attend_splits(limits);
+  attend_rows_ = split_rows(limits);
+  Status status;
+  visit_buffers(*this, limits, [&](auto*& pointer, size_t count) {
+    if (!status) return;
+    const size_t bytes = count * sizeof(*pointer);
+    auto memory = arena.allocate(bytes);
+    status = memory ? device_status(cudaMemsetAsync(*memory, 0, bytes, site_.stream), "memset") : Status(memory.error());
+    if (status) pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(*memory);
+  });
+  return status;
 }
 
 void CudaOps::begin_step(const StepView& host) {
@@ -234,9 +256,11 @@ void CudaOps::head(const StepView& step, const HeadArgs& args) {
 }
 
 void CudaOps::sample(const StepView& step, const SampleArgs& args) {
-  check(launch_sample({.logits = static_cast<float*>(args.logits.data), .params = step.sample, .history = step.history, .bias_token = step.bias_token,
-                       .bias_value = step.bias_value, .mask = step.mask, .out = args.out, .rows = step.logit_rows,
-                       .vocabulary = static_cast<int>(args.logits.cols), .stride = static_cast<int>(args.logits.stride)}, site_));
+  check(launch_sample_rows({.step = {.logits = static_cast<float*>(args.logits.data), .params = step.sample, .history = step.history,
+                                     .bias_token = step.bias_token, .bias_value = step.bias_value, .mask = step.mask, .out = args.out,
+                                     .rows = step.logit_rows, .vocabulary = static_cast<int>(args.logits.cols),
+                                     .stride = static_cast<int>(args.logits.stride)},
+                            .alternatives = args.alternatives, .counts = counts_}, site_));
   last_sampled_ = args.out;
 }
 

@@ -14,6 +14,8 @@ class CudaOps : public Ops {
  public:
   explicit CudaOps(LaunchSite site) : site_(site) {}
 
+  /// See Backend::scratch_bytes.
+  Result<uint64_t> scratch_bytes(const StepLimits& limits) const;
   Status reserve(const StepLimits& limits, Arena& arena);
   /// Host copies of what launches are sized and chosen from: rows, seqs, logit_rows, row_begin, context and logit_row (null where
   /// logit row i is row i). Called by Backend::stage before the step's operations.
@@ -48,6 +50,10 @@ class CudaOps : public Ops {
     float post_eps = 0;
     int stride = 0;
   };
+
+  /// Calls visit(pointer, elements) for every private buffer of `self`.
+  template <class Self, class Visit>
+  static void visit_buffers(Self& self, const StepLimits& limits, Visit&& visit);
 
   void check(cudaError_t code) { if (error_ == cudaSuccess) error_ = code; }
   /// The norm of x's rows (plus what is pending) as the inputs of `next`, by a kernel of its own.
@@ -86,9 +92,9 @@ class CudaOps : public Ops {
   float* moved_residual_ = nullptr;  ///< null: where embed() put it
   bool all_logits_ = false;  ///< of the step being issued: logit row i is row i
   float* logits_ = nullptr;  ///< [logit_rows][padded vocabulary]
+  int* counts_ = nullptr;    ///< [logit_rows][vocabulary], of the sampler's penalties
   int attend_splits_ = 0, attend_rows_ = 0;
   const Sampled* last_sampled_ = nullptr;
-  StepLimits limits_;
   /// Frequencies of one kind of layer, found by their values.
   struct RopeTable {
     std::vector<float> host;

@@ -60,13 +60,8 @@ Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
   return weight;
 }
 
-Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight> parts) {
-  QUINTET_CHECK(!parts.empty(), "a weight of no parts");
-  if (role == WeightRole::vector) return prepare_vector(parts[0]);
-  auto packed = std::make_unique<CudaWeight>();
-  Weight weight;
-  weight.role = role;
-  weight.k = parts[0].k;
+Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWeight> parts) {
+  CudaWeight packed;
   for (const HostWeight& part : parts) {
     const ProductKernels* kernels = product_kernels(part.format);
     if (!kernels)
@@ -75,30 +70,55 @@ Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight
       return bad_input(fmt::format("tensor {}: found rows of {} weights, allowed on the GPU are up to {}", part.name, part.k, kRowInputs));
     const bool alternate = role == WeightRole::gate_up;
     // Parts of one format share a segment, so that their product is one launch.
-    if (packed->segments.empty() || packed->segments.back().kernels != kernels) {
-      packed->segments.push_back({.kernels = kernels, .pieces = padded_inputs(static_cast<int>(part.k)) / kernels->piece_k});
+    if (packed.segments.empty() || packed.segments.back().kernels != kernels) {
+      packed.segments.push_back({.kernels = kernels, .pieces = padded_inputs(static_cast<int>(part.k)) / kernels->piece_k});
     }
-    Segment& segment = packed->segments.back();
-    const int index = static_cast<int>(packed->parts.size());
-    packed->parts.push_back({.segment = static_cast<int>(packed->segments.size()) - 1, .first_row = segment.n,
-                             .piece_scale = alternate ? 2 : 1, .piece_offset = alternate ? index : 0, .n = static_cast<int>(part.n)});
+    Segment& segment = packed.segments.back();
+    const int index = static_cast<int>(packed.parts.size());
+    packed.parts.push_back({.segment = static_cast<int>(packed.segments.size()) - 1, .first_row = segment.n,
+                            .piece_scale = alternate ? 2 : 1, .piece_offset = alternate ? index : 0, .n = static_cast<int>(part.n)});
     if (!alternate && part.n % 16 && &part != &parts.back())
       return bad_input(fmt::format("tensor {}: found {} rows, allowed on the GPU are multiples of 16", part.name, part.n));
     segment.n += static_cast<int>(part.n);
+  }
+  if (role == WeightRole::gate_up && packed.segments.size() != 1)
+    return bad_input(fmt::format("tensors {} and {}: found two formats, allowed on the GPU is one for gate and up", parts[0].name, parts[1].name));
+  for (Segment& segment : packed.segments) {
+    segment.n = (segment.n + kUnitOutputs - 1) / kUnitOutputs * kUnitOutputs;
+    segment.first_column = packed.columns;
+    packed.columns += segment.n;
+  }
+  return packed;
+}
+
+Result<uint64_t> WeightPacker::packed_bytes(WeightRole role, std::span<const HostWeight> parts) {
+  uint64_t bytes = 0;
+  if (role == WeightRole::vector) {
+    for (const HostWeight& part : parts) bytes += static_cast<uint64_t>(part.n * part.k) * sizeof(float);
+    return bytes;
+  }
+  TRY_ASSIGN(const CudaWeight packed, lay_out(role, parts));
+  for (const Segment& segment : packed.segments) bytes += segment.bytes();
+  return bytes;
+}
+
+Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight> parts) {
+  QUINTET_CHECK(!parts.empty(), "a weight of no parts");
+  if (role == WeightRole::vector) return prepare_vector(parts[0]);
+  TRY_ASSIGN(CudaWeight layout, lay_out(role, parts));
+  auto packed = std::make_unique<CudaWeight>(std::move(layout));
+  Weight weight;
+  weight.role = role;
+  weight.k = parts[0].k;
+  for (const HostWeight& part : parts) {
     weight.part_rows.push_back(part.n);
     weight.n += part.n;
   }
-  if (role == WeightRole::gate_up && packed->segments.size() != 1)
-    return bad_input(fmt::format("tensors {} and {}: found two formats, allowed on the GPU is one for gate and up", parts[0].name, parts[1].name));
   for (Segment& segment : packed->segments) {
-    segment.n = (segment.n + kUnitOutputs - 1) / kUnitOutputs * kUnitOutputs;
-    segment.first_column = packed->columns;
-    packed->columns += segment.n;
-    const size_t bytes = static_cast<size_t>(segment.n / 16) * static_cast<size_t>(segment.pieces) * static_cast<size_t>(segment.kernels->piece_bytes);
-    TRY_ASSIGN(void* device, arena_.allocate(bytes));
+    TRY_ASSIGN(void* device, arena_.allocate(segment.bytes()));
     segment.panels = static_cast<uint8_t*>(device);
-    weight.bytes += bytes;
-    QUINTET_CUDA(cudaMemsetAsync(device, 0, bytes, site_.stream));
+    weight.bytes += segment.bytes();
+    QUINTET_CUDA(cudaMemsetAsync(device, 0, segment.bytes(), site_.stream));
   }
   for (size_t i = 0; i < parts.size(); ++i)
     TRY(pack_part(parts[i], packed->segments[static_cast<size_t>(packed->parts[i].segment)], packed->parts[i]));

@@ -17,6 +17,8 @@ struct Segment {
   int n = 0;         ///< padded to whole units of every kernel variant
   int pieces = 0;    ///< a row
   int first_column = 0;  ///< where its outputs begin among the weight's padded outputs
+
+  size_t bytes() const { return static_cast<size_t>(n / 16) * static_cast<size_t>(pieces) * static_cast<size_t>(kernels->piece_bytes); }
 };
 
 struct PartPlace {
@@ -39,10 +41,14 @@ inline constexpr int kUnitOutputs = 256;
 class WeightPacker {
  public:
   WeightPacker(Arena& arena, LaunchSite site) : arena_(arena), site_(site) {}
+  /// See Backend::packed_bytes.
+  static Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts);
   Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts);
   Status unpack(const Weight& weight, int64_t first, int64_t count, float* out);
 
  private:
+  /// Segments and places of the parts, without memory.
+  static Result<CudaWeight> lay_out(WeightRole role, std::span<const HostWeight> parts);
   Result<Weight> prepare_vector(const HostWeight& part);
   Status pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place);
   Status reserve_staging(size_t bytes);

@@ -4,8 +4,8 @@
 
 namespace quintet::cuda {
 
-cudaError_t launch_sample(const DeviceSampleParams& p, const LaunchSite& site) {
-  return launch_kernel<DeviceSampleParams>(sample_rows, p, {.grid = dim3(static_cast<unsigned>(p.rows)), .block = dim3(1024)}, site);
+cudaError_t launch_sample_rows(const SampleRowsParams& p, const LaunchSite& site) {
+  return launch_kernel<SampleRowsParams>(sample_rows, p, {.grid = dim3(static_cast<unsigned>(p.step.rows)), .block = dim3(kSampleThreads)}, site);
 }
 
 }  // namespace quintet::cuda

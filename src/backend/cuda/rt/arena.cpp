@@ -8,8 +8,8 @@
 namespace quintet::cuda {
 
 Result<void*> Arena::allocate(size_t bytes) {
-  constexpr size_t kAlignment = 256, kPage = size_t{2} << 20, kSlab = size_t{64} << 20;
-  bytes = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  constexpr size_t kPage = size_t{2} << 20, kSlab = size_t{64} << 20;
+  bytes = padded(bytes);
   if (bytes > left_) {
     const size_t slab_bytes = (std::max(bytes, kSlab) + kPage - 1) / kPage * kPage;
     Slab slab;

@@ -2,6 +2,7 @@
 // thousands of small vectors do not each cost a page of the device.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -14,8 +15,11 @@ class Arena {
   /// `bytes` aligned to 256; freed with the arena. no_room names what was asked for and what is free.
   Result<void*> allocate(size_t bytes);
   size_t bytes() const { return bytes_; }
+  /// What an allocation of `bytes` takes.
+  static constexpr size_t padded(size_t bytes) { return (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment; }
 
  private:
+  static constexpr size_t kAlignment = 256;
   using Slab = Handle<void*, cudaFree>;
   std::vector<Slab> slabs_;
   std::byte* next_ = nullptr;
