@@ -1,28 +1,42 @@
 // The table of backends and how --device picks one.
 #include "cli/backend_choice.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
+#include "backend/cpu/ceilings.h"
 #include "backend/cpu/cpu.h"
 #include "backend/reference/reference.h"
+#ifdef QUINTET_HAVE_CUDA
+#include "backend/cuda/ceilings.h"
+#include "backend/cuda/cuda.h"
+#endif
 
 namespace quintet {
 namespace {
 
 struct BackendEntry {
   std::string_view name;
-  bool numbered;  ///< takes ":N", the index of a device
+  std::string_view shown;  ///< as --help writes it
+  bool numbered;           ///< takes ":N", the index of a device
+  bool automatic;          ///< "auto" may pick it
   Result<std::unique_ptr<Backend>> (*make)(const BackendOptions& options, int index);
 };
 
-// The first row is what "auto" means.
+// In the order in which "auto" tries them.
 constexpr std::array kBackends = {
-    BackendEntry{"cpu", false,
+#ifdef QUINTET_HAVE_CUDA
+    BackendEntry{"cuda", "cuda[:N]", true, true,
+                 [](const BackendOptions& options, int index) -> Result<std::unique_ptr<Backend>> {
+                   return make_cuda_backend({.ordinal = index, .eager = options.eager});
+                 }},
+#endif
+    BackendEntry{"cpu", "cpu", false, true,
                  [](const BackendOptions& options, int) -> Result<std::unique_ptr<Backend>> {
                    return make_cpu_backend(CpuOptions{.threads = options.threads});
                  }},
-    BackendEntry{"reference", false,
+    BackendEntry{"reference", "reference", false, false,
                  [](const BackendOptions&, int) -> Result<std::unique_ptr<Backend>> {
                    return make_reference_backend();
                  }},
@@ -30,51 +44,86 @@ constexpr std::array kBackends = {
 
 constexpr auto kNames = [] {
   std::array<std::string_view, kBackends.size()> names;
-  for (size_t i = 0; i < names.size(); ++i) names[i] = kBackends[i].name;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kBackends[i].shown;
   return names;
 }();
 
-struct Choice {
-  const BackendEntry* entry;
-  int index;
-};
-
-std::string allowed_devices() {
-  std::string text = "auto";
-  for (const auto& entry : kBackends) text += fmt::format(", {}{}", entry.name, entry.numbered ? "[:N]" : "");
-  return text;
+BackendCandidate candidate(const BackendEntry& entry, int index) {
+  return {.device = entry.numbered ? fmt::format("{}:{}", entry.name, index) : std::string(entry.name),
+          .make = entry.make,
+          .index = index};
 }
 
-Result<Choice> choose(std::string_view device) {
-  if (device == "auto") return Choice{&kBackends.front(), 0};
+Result<std::vector<BackendCandidate>> choose(std::string_view device) {
+  std::vector<BackendCandidate> found;
+  if (device == "auto") {
+    for (const auto& entry : kBackends)
+      if (entry.automatic) found.push_back(candidate(entry, 0));
+    return found;
+  }
   const size_t colon = device.find(':');
   const std::string_view name = device.substr(0, colon);
   for (const auto& entry : kBackends) {
     if (entry.name != name) continue;
-    if (colon == std::string_view::npos) return Choice{&entry, 0};
-    const std::string_view digits = device.substr(colon + 1);
-    int index = -1;
-    auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (entry.numbered && failed == std::errc() && end == digits.data() + digits.size() && index >= 0)
-      return Choice{&entry, index};
+    int index = 0;
+    bool valid = true;
+    if (colon != std::string_view::npos) {
+      const std::string_view digits = device.substr(colon + 1);
+      const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+      valid = entry.numbered && failed == std::errc() && end == digits.data() + digits.size() && index >= 0;
+    }
+    if (valid) found.push_back(candidate(entry, index));
   }
-  const bool known = name == "cuda";
-  return bad_input(fmt::format("--device: found '{}'{}, allowed are {}", device,
-                               known ? ", which is not in this build" : "", allowed_devices()));
+  if (!found.empty()) return found;
+  const bool left_out = name == "cuda" && std::ranges::none_of(kBackends, [](const auto& entry) { return entry.name == "cuda"; });
+  return bad_input(fmt::format("--device: found '{}'{}, allowed are auto, {}", device,
+                               left_out ? ", which is not in this build" : "", fmt::join(kNames, ", ")));
 }
 
 }  // namespace
 
 std::span<const std::string_view> backend_names() { return kNames; }
 
+std::string backend_details() {
+#ifdef QUINTET_HAVE_CUDA
+  return fmt::format("cuda     kernels for sm_{}\n", cuda_architectures());
+#else
+  return {};
+#endif
+}
+
 Status check_device(std::string_view device) {
   TRY(choose(device));
   return {};
 }
 
+Result<std::vector<BackendCandidate>> backend_candidates(const BackendOptions& options) {
+  return choose(options.device);
+}
+
 Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options) {
-  TRY_ASSIGN(const Choice choice, choose(options.device));
-  return choice.entry->make(options, choice.index);
+  TRY_ASSIGN(const auto candidates, choose(options.device));
+  for (size_t i = 0; i + 1 < candidates.size(); ++i)
+    if (auto made = candidates[i].make(options, candidates[i].index)) return made;
+  return candidates.back().make(options, candidates.back().index);
+}
+
+Result<DeviceCeilings> measure_device_ceilings(std::string_view device, int threads) {
+#ifdef QUINTET_HAVE_CUDA
+  if (device.starts_with("cuda:")) {
+    TRY_ASSIGN(const CudaCeilings ceilings, measure_cuda_ceilings());
+    return DeviceCeilings{.read_bytes_per_s = ceilings.read_bytes_per_s};
+  }
+#endif
+  return DeviceCeilings{.read_bytes_per_s = measure_cpu_ceilings(threads).read_bytes_per_s};
+}
+
+std::optional<int> device_clock_mhz(std::string_view device) {
+#ifdef QUINTET_HAVE_CUDA
+  if (device.starts_with("cuda:")) return cuda_clock_mhz();
+#endif
+  (void)device;
+  return std::nullopt;
 }
 
 }  // namespace quintet

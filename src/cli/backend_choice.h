@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -13,14 +15,37 @@ namespace quintet {
 struct BackendOptions {
   std::string device = "auto";  ///< "auto", "cpu", "reference", "cuda[:N]"
   int threads = 0;              ///< of the CPU backend; 0: what the machine has
+  bool eager = false;           ///< of the CUDA backend: no graphs
 };
 
-/// Backends of this build, the preferred one first.
+/// Backends of this build, the preferred one first: "cuda[:N]", "cpu", "reference".
 std::span<const std::string_view> backend_names();
+/// What `--version` adds about them, lines with ends; may be empty.
+std::string backend_details();
 
 /// Checks --device without starting anything: a name that is not in this build is bad_input.
 Status check_device(std::string_view device);
 
+/// What a device can do at all: the denominators of a bench's figures.
+struct DeviceCeilings {
+  double read_bytes_per_s = 0;  ///< of memory that no cache holds
+};
+/// Measures the device of this name (BackendInfo::name); `threads` as in BackendOptions.
+Result<DeviceCeilings> measure_device_ceilings(std::string_view device, int threads);
+/// The clock of its multiprocessors as it runs now; nothing for devices that have none or do not tell.
+std::optional<int> device_clock_mhz(std::string_view device);
+
+/// One way to compute that --device allows; "auto" allows several.
+struct BackendCandidate {
+  std::string device;  ///< "cuda:0"
+  Result<std::unique_ptr<Backend>> (*make)(const BackendOptions& options, int index);
+  int index = 0;
+};
+
+/// In the order in which they are to be tried. The last one is what must work.
+Result<std::vector<BackendCandidate>> backend_candidates(const BackendOptions& options);
+
+/// The first candidate that this machine has: for verbs that load no weights.
 Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options);
 
 }  // namespace quintet

@@ -58,6 +58,10 @@ void FlagSet::models(std::vector<std::string>& paths) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void FlagSet::optional_model(std::string& path) {
+  app_.add_option("MODEL", path, "A GGUF file (any part of a split one) or a Hugging Face folder")->type_name("");
+}
+
 Flag FlagSet::text(const std::string& name, std::string& value, const std::string& kind,
                    const std::string& help) {
   return Flag(app_.add_option(name, value, help)->type_name(kind));
@@ -90,6 +94,16 @@ Flag FlagSet::integer(const std::string& name, Integer integer, const std::strin
   return Flag(app_.add_option(name, integer.value, help)->type_name("N")->transform(check(test)));
 }
 
+Flag FlagSet::integers(const std::string& name, Integers integers, const std::string& help) {
+  const auto test = [low = integers.low, high = integers.high](std::string& text) { return check_whole(text, low, high); };
+  return Flag(app_.add_option(name, integers.values, help)
+                  ->type_name("N[,N...]")
+                  ->delimiter(',')
+                  ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                  ->allow_extra_args(false)
+                  ->transform(check(test)));
+}
+
 Flag FlagSet::number(const std::string& name, Number number, const std::string& help) {
   const auto test = [low = number.low, high = number.high](std::string& text) {
     double parsed = 0;
@@ -102,7 +116,7 @@ Flag FlagSet::number(const std::string& name, Number number, const std::string& 
 
 void FlagSet::common(CommonOptions& common) {
   const std::string group = "Everywhere";
-  app_.add_option("--device", common.backend.device, "What computes (auto: the fastest there is)")
+  app_.add_option("--device", common.backend.device, "What computes (auto: the GPU where there is one and the model fits, else the CPU)")
       ->type_name(fmt::format("auto|{}", fmt::join(backend_names(), "|")))
       ->group(group)
       ->transform(check([](std::string& text) {
@@ -115,6 +129,8 @@ void FlagSet::common(CommonOptions& common) {
       ->type_name("N")
       ->group(group)
       ->transform(check([](std::string& text) { return check_whole(text, 0, kMaxThreads); }));
+  app_.add_flag("--eager", common.backend.eager, "The cuda device issues every kernel apart, without graphs")
+      ->group(group);
   app_.add_option("--log-level", common.log.level,
                   fmt::format("How much to log (here: {})", common.log.level))
       ->type_name("trace|debug|info|warn|error|off")

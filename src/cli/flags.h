@@ -44,6 +44,8 @@ class FlagSet {
   void model(std::string& path);
   /// One or more of them.
   void models(std::vector<std::string>& paths);
+  /// The same where something else may stand for it.
+  void optional_model(std::string& path);
   /// `name` as "-n,--tokens"; `kind` is what --help shows for the value: "FILE".
   Flag text(const std::string& name, std::string& value, const std::string& kind, const std::string& help);
   /// Two values after one flag; `kind` as "MODEL FILE".
@@ -58,6 +60,13 @@ class FlagSet {
     int64_t low, high;  ///< allowed, both included
   };
   Flag integer(const std::string& name, Integer integer, const std::string& help);
+
+  /// Whole numbers with commas between; replaces what `values` holds.
+  struct Integers {
+    std::vector<int64_t>& values;
+    int64_t low, high;
+  };
+  Flag integers(const std::string& name, Integers integers, const std::string& help);
 
   struct Number {
     double& value;

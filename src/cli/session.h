@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "cli/model_source.h"
 #include "cli/verb.h"
 #include "engine/engine_client.h"
 #include "model/model.h"
@@ -24,6 +25,10 @@ struct Session {
 /// bad_input where --context asks for more than the model was made for.
 Status check_context(int64_t context_tokens, const Model& model);
 
-Result<Session> open_session(const std::string& model_path, const CommonOptions& common, LoadOptions options);
+/// Puts the model on the device of --device. "auto" takes the GPU where the weights and an engine of `engine` fit, the
+/// CPU otherwise, and says which and why where there was a choice. On a GPU nothing is allocated before it is clear that
+/// everything fits. Limits of `engine` that only a loaded model can tell may be lower than those that start() gets.
+Result<Session> open_session(const ModelSource& source, const CommonOptions& common, LoadOptions options,
+                             const EngineOptions& engine);
 
 }  // namespace quintet

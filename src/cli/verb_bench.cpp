@@ -5,6 +5,7 @@
 
 #include "backend/cpu/ceilings.h"
 #include "base/units.h"
+#include "cli/bench_steps.h"
 #include "cli/flags.h"
 #include "cli/generation.h"
 #include "cli/session.h"
@@ -17,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int32_t kBlock_tokens = 16;
 constexpr int32_t kWarmup_tokens = 32;
+constexpr int64_t kMostRows = 1024;
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -56,22 +58,53 @@ class BenchVerb : public Verb {
   std::string_view examples() const override {
     return "  quintet bench model.gguf\n"
            "  quintet bench model.gguf --prompt 512 --decode 128 --threads 2 --json\n"
-           "  quintet bench model.gguf --prompt 32 --decode 2 --repetitions 9 --no-ceilings\n";
+           "  quintet bench model.gguf --prompt 32 --decode 2 --repetitions 9 --no-ceilings\n"
+           "  quintet bench --shape llama3-70b --weights int4-g128 --rows 1,8,64 --context 128,8192 --prompt 2048\n";
   }
 
   void declare(FlagSet& flags) override {
-    flags.model(model_path_);
-    flags.integer("--prompt", {prompt_tokens_, 1, 1 << 24}, "Tokens of the prompt, random (default 512)");
+    source_.declare(flags);
+    prompt_flag_ = flags.integers("--prompt", {prompts_, 1, 1 << 24}, "Tokens of the prompt, random (default 512)");
     flags.integer("--decode", {decode_tokens_, 2, 1 << 24}, "Tokens of the answer (default 128)");
     flags.integer("--repetitions", {repetitions_, 1, 1000}, "How often; medians are told (default 3)");
     flags.toggle("--no-ceilings", no_ceilings_, "Do not measure what the machine can do at all");
-    flags.toggle("--json", json_, "Print one JSON object");
+    flags.toggle("--json", json_, "Print JSON: one object, or, by rows, one a line");
+    const std::string group = "By rows: whole steps rather than requests (with --shape, --rows or --context)";
+    rows_flag_ = flags.integers("--rows", {rows_, 1, kMostRows}, "Sequences that decode at once (default 1)").group(group);
+    context_flag_ = flags.integers("--context", {contexts_, 1, 1 << 24}, "Tokens of each in the cache (default 128)").group(group);
+    flags.toggle("--attention", attention_, "Attention alone too, at each of rows and context").group(group);
+    flags.integer("--steps", {steps_, 1, 1 << 20}, "Consecutive steps of each (default 256)").group(group);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
-    TRY_ASSIGN(Session session, open_session(model_path_, common, {}));
-    const Model& model = *session.model;
+    TRY(source_.check());
+    if (!source_.shape.empty() || rows_flag_.given() || context_flag_.given()) return by_rows(common);
+    if (prompts_.size() > 1)
+      return bad_input(fmt::format("--prompt: found {} numbers, allowed is one (with --rows, more)", prompts_.size()));
+    return by_requests(common);
+  }
+
+ private:
+  VerbOutcome by_rows(const CommonOptions& common) {
+    EngineOptions least{.context = 2, .sequences = 1, .step_tokens = 1};
+    TRY_ASSIGN(Session session, open_session(source_, common, {}, least));
+    return bench_steps(session, source_,
+                       {.rows = rows_,
+                        .context = contexts_,
+                        .prompt = prompt_flag_.given() ? prompts_ : std::vector<int64_t>(),
+                        .attention = attention_,
+                        .steps = static_cast<int32_t>(steps_),
+                        .ceilings = !no_ceilings_,
+                        .json = json_,
+                        .threads = common.backend.threads});
+  }
+
+  VerbOutcome by_requests(const CommonOptions& common) {
+    prompt_tokens_ = prompts_[0];
     const int64_t context = prompt_tokens_ + decode_tokens_;
+    TRY_ASSIGN(Session session,
+               open_session(source_, common, {}, {.context = static_cast<int32_t>(context), .sequences = 1}));
+    const Model& model = *session.model;
     if (context > model.config.context)
       return bad_input(fmt::format(
           "--prompt, --decode: found {} + {} tokens, allowed are {} together (the model's context)",
@@ -85,12 +118,11 @@ class BenchVerb : public Verb {
     for (int64_t i = 0; i < repetitions_; ++i)
       TRY(measure(session, prompt_tokens_, decode_tokens_, static_cast<uint64_t>(i) + 1, &speeds));
     Json report = describe(session, speeds);
-    if (!no_ceilings_) add_ceilings(common.backend.threads, session, report);
+    if (!no_ceilings_) TRY(add_ceilings(common.backend.threads, session, report));
     Output output;
     return output.print(json_ ? report.dump(2) + "\n" : table(report));
   }
 
- private:
   Status measure(Session& session, int64_t prompt_tokens, int64_t decode_tokens, uint64_t repetition,
                  Speeds* speeds) const {
     Request request;
@@ -122,7 +154,7 @@ class BenchVerb : public Verb {
     const PageClass page = session.backend->page_class(model.config.layers, model.config.kv_heads,
                                                        model.config.head_dim, kBlock_tokens);
     const double decode = median(speeds.decode_tokens_per_s);
-    return {{"model", model_path_},
+    return {{"model", source_.name()},
             {"device", info.name},
             {"device_description", info.description},
             {"numerics", session.backend->numerics().path},
@@ -149,13 +181,22 @@ class BenchVerb : public Verb {
 
   /// After the peak memory was read, and without the engine: its buffers would count and its threads would
   /// disturb.
-  static void add_ceilings(int threads, Session& session, Json& report) {
+  static Status add_ceilings(int threads, Session& session, Json& report) {
     session.engine.reset();
-    const CpuCeilings ceilings = measure_cpu_ceilings(threads);
-    report["read_bytes_per_s"] = ceilings.read_bytes_per_s;
-    report["dot_ops_per_s"] = Json::object();
-    for (const auto& [kind, per_s] : ceilings.dot_ops_per_s) report["dot_ops_per_s"][kind] = per_s;
-    report["decode_read_share"] = report["decode_read_bytes_per_s"].get<double>() / ceilings.read_bytes_per_s;
+    const std::string device = report["device"].get<std::string>();
+    double read_bytes_per_s = 0;
+    if (device == "cpu") {
+      const CpuCeilings ceilings = measure_cpu_ceilings(threads);
+      read_bytes_per_s = ceilings.read_bytes_per_s;
+      report["dot_ops_per_s"] = Json::object();
+      for (const auto& [kind, per_s] : ceilings.dot_ops_per_s) report["dot_ops_per_s"][kind] = per_s;
+    } else {
+      TRY_ASSIGN(const DeviceCeilings ceilings, measure_device_ceilings(device, threads));
+      read_bytes_per_s = ceilings.read_bytes_per_s;
+    }
+    report["read_bytes_per_s"] = read_bytes_per_s;
+    report["decode_read_share"] = report["decode_read_bytes_per_s"].get<double>() / read_bytes_per_s;
+    return {};
   }
 
   static std::string table(const Json& report) {
@@ -176,14 +217,17 @@ class BenchVerb : public Verb {
     text += fmt::format("ceilings     memory reads {}/s (decode uses {:.0f} % of it)",
                         format_bytes(static_cast<uint64_t>(number("read_bytes_per_s"))),
                         number("decode_read_share") * 100);
-    for (const auto& [kind, per_s] : report["dot_ops_per_s"].items())
-      text += fmt::format(", {} {:.0f} G/s", kind, per_s.get<double>() * 1e-9);
+    if (report.contains("dot_ops_per_s"))
+      for (const auto& [kind, per_s] : report["dot_ops_per_s"].items())
+        text += fmt::format(", {} {:.0f} G/s", kind, per_s.get<double>() * 1e-9);
     return text + "\n";
   }
 
-  std::string model_path_;
-  int64_t prompt_tokens_ = 512, decode_tokens_ = 128, repetitions_ = 3;
-  bool no_ceilings_ = false, json_ = false;
+  ModelSource source_;
+  Flag prompt_flag_, rows_flag_, context_flag_;
+  std::vector<int64_t> prompts_ = {512}, rows_ = {1}, contexts_ = {128};
+  int64_t prompt_tokens_ = 512, decode_tokens_ = 128, repetitions_ = 3, steps_ = 256;
+  bool no_ceilings_ = false, json_ = false, attention_ = false;
 };
 
 }  // namespace

@@ -59,7 +59,8 @@ class ChatVerb : public Verb {
 
   VerbOutcome run(const CommonOptions& common) override {
     if (!system_.empty()) TRY(json_text(system_, "--system"));
-    TRY_ASSIGN(session_, open_session(model_path_, common, text_.load_options(context_)));
+    TRY_ASSIGN(session_, open_session({.path = model_path_}, common, text_.load_options(context_),
+                                        {.context = static_cast<int32_t>(context_ > 0 ? context_ : kDefaultContext_tokens), .sequences = 1}));
     TRY(check_template(*session_.model));
     TRY(check_context(context_, *session_.model));
     const int64_t context =

@@ -167,7 +167,7 @@ class EvalVerb : public Verb {
     Output output;
     bool head = !json_;
     for (const std::string& path : paths_) {
-      TRY_ASSIGN(const Session session, open_session(path, common_, load_options()));
+      TRY_ASSIGN(const Session session, open_session({.path = path}, common_, load_options(), engine_options()));
       TRY_ASSIGN(const ScoredText text, cut(*session.model));
       if (reference && text.tokens != reference_text_.tokens)
         return bad_input(
@@ -193,6 +193,9 @@ class EvalVerb : public Verb {
     options.context = static_cast<int32_t>(context_);
     return options;
   }
+
+  /// What one window takes.
+  EngineOptions engine_options() const { return {.context = static_cast<int32_t>(context_), .sequences = 1}; }
 
   Result<ScoredText> cut(const Model& model) const {
     TRY(check_context(context_, model));
@@ -241,7 +244,7 @@ class EvalVerb : public Verb {
       auto cached = LogProbFile::open(cache_path_, shape);
       if (cached || cached.error().kind != ErrorKind::not_found) return cached;
     }
-    TRY_ASSIGN(const Session session, open_session(kl_.first, common_, load_options()));
+    TRY_ASSIGN(const Session session, open_session({.path = kl_.first}, common_, load_options(), engine_options()));
     TRY_ASSIGN(LogProbFile file, LogProbFile::create(cache_path_, shape));
     TRY(score(session, reference_text_, nullptr, &file, kl_.first));
     TRY(file.finish());

@@ -26,7 +26,7 @@ class RunVerb : public Verb {
   }
 
   void declare(FlagSet& flags) override {
-    flags.model(model_path_);
+    model_.declare(flags);
     source_.declare(flags, "The prompt");
     tokens_flag_ =
         flags.integer("-n,--tokens", {tokens_, -1, INT32_MAX},
@@ -45,10 +45,14 @@ class RunVerb : public Verb {
   }
 
   VerbOutcome run(const CommonOptions& common) override {
+    TRY(model_.check());
     TRY_ASSIGN(std::string prompt, source_.read("prompt"));
     if (prompt.empty()) return bad_input("prompt: found an empty text, allowed is one byte or more");
     if (!logits_path_.empty()) TRY(NpyFile::check_writable(logits_path_));
-    TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options(context_)));
+    // Before there is a tokenizer: no text has more tokens than bytes, but for a few that mark its begin and its turns.
+    const int64_t estimate = std::min<int64_t>(static_cast<int64_t>(prompt.size()) + std::max<int64_t>(tokens_, 0) + 64, INT32_MAX);
+    TRY_ASSIGN(Session session, open_session(model_, common, text_.load_options(context_),
+                                             {.context = static_cast<int32_t>(context_ > 0 ? context_ : estimate), .sequences = 1}));
     const Model& model = *session.model;
     TRY_ASSIGN(const std::vector<TokenId> ids, encode(model, std::move(prompt)));
     TRY(check_context(context_, model));
@@ -165,7 +169,8 @@ class RunVerb : public Verb {
     return {};
   }
 
-  std::string model_path_, system_, logits_path_;
+  ModelSource model_;
+  std::string system_, logits_path_;
   TextSource source_;
   TextFlags text_;
   SamplingFlags sampling_;

@@ -24,7 +24,7 @@ class ServeVerb : public Verb {
   std::string_view default_log_level() const override { return "info"; }
 
   void declare(FlagSet& flags) override {
-    flags.model(model_path_);
+    model_.declare(flags);
     flags.text("--host", server_.host, "ADDRESS",
                "Address to listen on (default 127.0.0.1: this machine alone)");
     flags.integer("--port", {port_, 0, 65535}, "Port (default 8000; 0: any free one, logged)");
@@ -46,6 +46,7 @@ class ServeVerb : public Verb {
   }
 
   VerbOutcome run(const CommonOptions& common) override {
+    TRY(model_.check());
     if (!api_key_path_.empty()) {
       TRY_ASSIGN(server_.api_key, read_text(api_key_path_, "API key"));
       while (!server_.api_key.empty() && (server_.api_key.back() == '\n' || server_.api_key.back() == '\r'))
@@ -53,12 +54,13 @@ class ServeVerb : public Verb {
       if (server_.api_key.empty())
         return bad_input(fmt::format("{}: found no key, allowed is one line of text", api_key_path_));
     }
-    TRY_ASSIGN(Session session, open_session(model_path_, common, text_.load_options(context_)));
+    const EngineOptions engine{.context = static_cast<int32_t>(context_),
+                               .sequences = static_cast<int32_t>(sequences_),
+                               .waiting = static_cast<int32_t>(waiting_),
+                               .kv_tokens = kv_tokens_};
+    TRY_ASSIGN(Session session, open_session(model_, common, text_.load_options(context_), engine));
     TRY(check_context(context_, *session.model));
-    TRY(session.start({.context = static_cast<int32_t>(context_),
-                       .sequences = static_cast<int32_t>(sequences_),
-                       .waiting = static_cast<int32_t>(waiting_),
-                       .kv_tokens = kv_tokens_}));
+    TRY(session.start(engine));
     server_.port = static_cast<uint16_t>(port_);
     server_.grace_ms = grace_s_ * 1000;
     server_.numerics_id = session.backend->numerics().id();
@@ -87,7 +89,8 @@ class ServeVerb : public Verb {
     }
   }
 
-  std::string model_path_, api_key_path_;
+  ModelSource model_;
+  std::string api_key_path_;
   ServerOptions server_;
   TextFlags text_;
   int64_t port_ = 8000, context_ = 0, sequences_ = 16, waiting_ = 256, kv_tokens_ = 0, grace_s_ = 10;

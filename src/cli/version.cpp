@@ -24,8 +24,8 @@ std::string version_text() {
   std::string backends;
   for (std::string_view name : backend_names())
     backends += (backends.empty() ? "" : ", ") + std::string(name);
-  return fmt::format("quintet {}\ncommit   {}\ncompiler {}, {} build\nbackends {}\n", version_number(),
-                     version_commit(), version_compiler(), QUINTET_BUILD_TYPE, backends);
+  return fmt::format("quintet {}\ncommit   {}\ncompiler {}, {} build\nbackends {}\n{}", version_number(),
+                     version_commit(), version_compiler(), QUINTET_BUILD_TYPE, backends, backend_details());
 }
 
 }  // namespace quintet

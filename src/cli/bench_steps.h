@@ -1,0 +1,23 @@
+// `quintet bench` by rows and contexts: whole steps, one JSON object each, beside what the machine can do at all.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/session.h"
+
+namespace quintet {
+
+struct StepBenchRequest {
+  std::vector<int64_t> rows, context, prompt;  ///< decode: each of rows at each of context; prompts of so many tokens
+  bool attention = false;                      ///< attention alone too, at each of rows and context
+  int32_t steps = 256;
+  bool ceilings = true;
+  bool json = false;  ///< one object a line instead of a table
+  int threads = 0;  ///< of the CPU's ceilings
+};
+
+/// Prints the ceilings, each work that fits, and for each that does not the sum of the memory it would take.
+Status bench_steps(Session& session, const ModelSource& source, const StepBenchRequest& request);
+
+}  // namespace quintet

@@ -1,0 +1,38 @@
+// Reads a model file or makes a random model.
+#include "cli/model_source.h"
+
+#include <algorithm>
+
+#include "model/synthetic.h"
+
+namespace quintet {
+
+void ModelSource::declare(FlagSet& flags) {
+  flags.optional_model(path);
+  const std::string group = "Instead of MODEL";
+  flags.text("--shape", shape, "SHAPE", "Random weights: llama3-8b, llama3-70b, qwen2-72b (the text is noise, the speed is real)").group(group);
+  flags.text("--weights", weights, "FORMAT", "Their format: int4-g128 (default), f16, f32, q4_0 to q8_0, q2_k to q6_k, iq4_nl, iq4_xs").group(group);
+  flags.integer("--layers", {layers, 1, 1024}, "How many layers (default: all)").group(group);
+}
+
+Status ModelSource::check() const {
+  if (path.empty() && shape.empty()) return bad_input("MODEL is required (or --shape)");
+  if (!path.empty() && !shape.empty())
+    return bad_input(fmt::format("found both MODEL ({}) and --shape {}, allowed is one of them", path, shape));
+  return {};
+}
+
+std::string ModelSource::name() const { return shape.empty() ? path : "random " + shape; }
+
+Result<std::unique_ptr<Model>> ModelSource::load(Backend& backend, const LoadOptions& options) const {
+  TRY(check());
+  if (shape.empty()) return load_model(path, backend, options);
+  std::string format_name = weights;
+  std::ranges::replace(format_name, '-', '_');
+  const auto format = format_from_name(format_name);
+  if (!format) return bad_input(fmt::format("--weights: found '{}', which is no format", weights));
+  return make_synthetic_model(
+      {.shape = shape, .format = *format, .layers = static_cast<int32_t>(layers), .admit = options.admit}, backend);
+}
+
+}  // namespace quintet

@@ -1,0 +1,75 @@
+// Models of a shape with random weights, in place of a file: `bench` by rows, `run`, and what they refuse.
+#include <nlohmann/json.hpp>
+
+#include "cli/program.h"
+
+namespace quintet::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const Args kTiny = {"--shape", "tiny", "--weights", "q8_0", "--device", "cpu"};
+
+Args with_tiny(Args args) {
+  args.insert(args.end(), kTiny.begin(), kTiny.end());
+  return args;
+}
+
+TEST(Shape, BenchPrintsAnObjectForEveryWork) {
+  const Outcome outcome = run(with_tiny({"bench", "--rows", "1,3", "--context", "20,40", "--prompt", "9", "--steps", "3", "--attention",
+                                         "--json", "--no-ceilings", "--layers", "1"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<std::string> works;
+  std::istringstream lines(outcome.out);
+  for (std::string text; std::getline(lines, text);) {
+    const Json line = Json::parse(text);
+    works.push_back(line["work"].get<std::string>() + " " + std::to_string(line["rows"].get<int>()) + " " + std::to_string(line["context"].get<int>()));
+    EXPECT_EQ(line["weights"], "q8_0");
+    EXPECT_EQ(line["kv"], "f16");
+    for (const char* key : {"ms", "tokens_per_s", "bytes", "bytes_per_s", "tflops"}) EXPECT_GT(line[key].get<double>(), 0) << key;
+    EXPECT_NEAR(line["tokens_per_s"].get<double>() * line["ms"].get<double>(), 1000 * line["rows"].get<double>(), 1e-6 * 1000 * 9);
+  }
+  EXPECT_EQ(works, (std::vector<std::string>{"decode 1 20", "attention 1 20", "decode 1 40", "attention 1 40", "decode 3 20", "attention 3 20",
+                                             "decode 3 40", "attention 3 40", "prompt 9 9"}));
+}
+
+TEST(Shape, BenchMeasuresItsCeilingFirst) {
+  const Outcome outcome = run(with_tiny({"bench", "--rows", "1", "--steps", "2", "--json"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json first = Json::parse(outcome.out.substr(0, outcome.out.find('\n')));
+  EXPECT_EQ(first["ceilings"]["device"], "cpu");
+  EXPECT_GT(first["ceilings"]["read_bytes_per_s"].get<double>(), 0);
+}
+
+TEST(Shape, WhatDoesNotFitIsSkippedWithTheSum) {
+  // 1024 sequences of 4000 tokens, 512 bytes a token and layer: 420 GB.
+  const Outcome outcome = run(with_tiny({"bench", "--rows", "1,1024", "--context", "4000", "--steps", "1", "--json", "--no-ceilings", "--layers", "200"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const size_t skipped = outcome.out.find("\"skipped\":");
+  ASSERT_NE(skipped, std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("KV cache", skipped), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\"ms\":"), std::string::npos) << "the other one is measured";
+}
+
+TEST(Shape, RunSpeaksInNumbersAndBytes) {
+  const Outcome outcome = run(with_tiny({"run", "-p", "hello", "-n", "5", "--json"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_EQ(answer["tokens"].size(), 5u);
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 6);  // each byte, and the newline of the template
+  EXPECT_EQ(run(with_tiny({"run", "-p", "hello", "-n", "5", "--json"})).out, outcome.out) << "the same weights every time";
+}
+
+TEST(Shape, FlagsAreChecked) {
+  expect_error(run({"bench"}), 2, {"MODEL is required", "--shape"});
+  expect_error(run({"run", "x.gguf", "--shape", "tiny", "-p", "x"}), 2, {"x.gguf", "--shape tiny", "one of them"});
+  expect_error(run({"run", "--shape", "gpt-9", "-p", "x"}), 2, {"--shape", "'gpt-9'", "llama3-70b"});
+  expect_error(run({"run", "--shape", "tiny", "--weights", "int9", "-p", "x"}), 2, {"--weights", "'int9'"});
+  expect_error(run({"run", "--shape", "tiny", "--weights", "iq2_xs", "-p", "x"}), 2, {"--weights", "iq2_xs", "q8_0"});
+  expect_error(run({"bench", "--shape", "tiny", "--rows", "1,0"}), 2, {"--rows", "'0'"});
+  expect_error(run({"bench", "--shape", "tiny", "--rows", "1,x"}), 2, {"--rows", "'x'"});
+  expect_error(run({"bench", "/nonexistent.gguf", "--prompt", "1,2"}), 2, {"--prompt", "one"});
+}
+
+}  // namespace
+}  // namespace quintet::test
