@@ -63,6 +63,9 @@ tsan: packages models venv ## the engine's and the server's tests under the thre
 bench: build ## measure this machine's CPU path beside llama.cpp
 	@$(PYTHON) bench/vs_llama_cpp.py
 
+gpu-check: packages ## pack what a GPU machine runs: tests, compute-sanitizer, benches (CONTRIBUTING.md)
+	@tools/gpu_check.sh
+
 fuzz: ## run every fuzz target 60 s on its corpus
 	@tools/install_packages.sh build fuzz
 	@cmake --preset fuzz > /dev/null && cmake --build build/fuzz -- -j$(JOBS)

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds what a GPU machine runs into build/gpu-check, and runs it here where this machine has a GPU.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=build/gpu-check
+cmake --preset portable -DQUINTET_CUDA=on >/dev/null
+cmake --build build/portable --target quintet quintet_cuda_tests -- -j"${JOBS:-$(nproc)}"
+rm -rf "$out" && mkdir -p "$out"
+strip -o "$out/quintet" build/portable/quintet
+strip -o "$out/quintet_cuda_tests" build/portable/tests/cuda/quintet_cuda_tests
+mkdir -p "$out/tests/golden/data/real"
+cp tests/golden/data/real/smollm2.* "$out/tests/golden/data/real/"
+cp tools/run_on_gpu.sh "$out/run-on-gpu.sh"
+du -sh "$out"
+if nvidia-smi -L >/dev/null 2>&1; then
+  exec "$out/run-on-gpu.sh" models
+fi
+echo "no GPU here: copy $out to a machine that has one and run ./run-on-gpu.sh there (CONTRIBUTING.md)"
