@@ -225,34 +225,102 @@ Result<ModelFiles> ModelFiles::open_folder(const std::string& path, const std::v
   ModelFiles files;
   files.path_ = path;
   TRY(read_texts(path, files.texts_));
-  if (!options.weights) return files;
+  TRY_ASSIGN(const auto formats, read_quintet_config(fmt::format("{}/config.json", path), files.texts_.config));
+  files.compressed_ = formats.has_value();
+  if (formats && has_name(names, kQuintetMetadataName)) {
+    TRY_ASSIGN(files.gguf_, GgufFile::open(fmt::format("{}/{}", path, kQuintetMetadataName)));
+    files.texts_ = {};
+  }
+  // Compressed ones are opened in any case: where the metadata is a GGUF's, tensors tell parts of the configuration.
+  if (!options.weights && !formats) return files;
+  if (formats) {
+    if (!has_name(names, kSingleName))
+      return bad_input(fmt::format("{}: found no {}, allowed is a folder that quintet quantize wrote", path, kSingleName));
+    TRY(files.add_file(fmt::format("{}/{}", path, kSingleName)));
+    TRY(files.add_compressed(*formats));
+  } else {
+    TRY(files.open_weights(names));
+  }
+  files.index_tensors();
+  return files;
+}
 
-  TRY(refuse_foreign_config(fmt::format("{}/config.json", path), files.texts_.config));
+Status ModelFiles::open_weights(const std::vector<std::string>& names) {
+  TRY(refuse_foreign_config(fmt::format("{}/config.json", path_), texts_.config));
   for (const std::string_view name : {"quantize_config.json", "quant_config.json", "job_new.json"})
     if (has_name(names, name))
       return bad_input(
           fmt::format("{}/{}: found the settings of a quantized model ({}), allowed are weights in F32, F16 "
                       "or BF16",
-                      path, name,
+                      path_, name,
                       name == "job_new.json"        ? "EXL2"
                       : name == "quant_config.json" ? "AWQ"
                                                     : "GPTQ"));
-  TRY(refuse_foreign_folder(path, names));
+  TRY(refuse_foreign_folder(path_, names));
 
   // The index decides; without one, the single file of the usual name, or the only one there is.
-  if (has_name(names, kIndexName)) {
-    TRY(files.add_indexed(fmt::format("{}/{}", path, kIndexName)));
-  } else {
-    const auto weights = with_suffix(names, ".safetensors");
-    if (weights.size() != 1 && !has_name(weights, kSingleName))
-      return bad_input(fmt::format("{}: found {} .safetensors files and no {}, allowed is {} or one file",
-                                   path, weights.size(), kIndexName, kSingleName));
-    const auto name = has_name(weights, kSingleName) ? std::string(kSingleName) : weights.front();
-    TRY(files.add_file(fmt::format("{}/{}", path, name)));
-    for (const auto& tensor : files.safetensors_.front().tensors()) TRY(files.add_tensor(tensor, 0));
+  if (has_name(names, kIndexName)) return add_indexed(fmt::format("{}/{}", path_, kIndexName));
+  const auto weights = with_suffix(names, ".safetensors");
+  if (weights.size() != 1 && !has_name(weights, kSingleName))
+    return bad_input(fmt::format("{}: found {} .safetensors files and no {}, allowed is {} or one file", path_,
+                                 weights.size(), kIndexName, kSingleName));
+  const auto name = has_name(weights, kSingleName) ? std::string(kSingleName) : weights.front();
+  TRY(add_file(fmt::format("{}/{}", path_, name)));
+  for (const auto& tensor : safetensors_.front().tensors()) TRY(add_tensor(tensor, 0));
+  return {};
+}
+
+Status ModelFiles::add_compressed(const TensorFormats& formats) {
+  const SafetensorsFile& file = safetensors_.front();
+  size_t found = 0;
+  for (const SafeTensor& tensor : file.tensors()) {
+    const std::string_view name = tensor.name;
+    // Outliers belong to the tensor before their suffix, which finds them itself.
+    const auto is_part = [&](std::string_view suffix) {
+      return name.ends_with(suffix) && formats.contains(name.substr(0, name.size() - suffix.size()));
+    };
+    if (is_part(kOutlierRows) || is_part(kOutlierColumns) || is_part(kOutlierValues)) continue;
+    if (const auto at = formats.find(name); at != formats.end()) {
+      TRY(add_compressed_tensor(tensor, at->second));
+      ++found;
+    } else {
+      TRY(add_tensor(tensor, 0));
+    }
   }
-  files.index_tensors();
-  return files;
+  if (found == formats.size()) return {};
+  for (const auto& [name, format] : formats)
+    if (!file.find(name))
+      return bad_input(fmt::format("{}: tensor {}: found nothing, allowed is what config.json names", file.path(), printable(name)));
+  return {};
+}
+
+Status ModelFiles::add_compressed_tensor(const SafeTensor& tensor, WeightFormat format) {
+  const SafetensorsFile& file = safetensors_.front();
+  const FormatInfo& info = format_info(format);
+  const auto fault = [&](std::string_view name, std::string_view found, std::string_view allowed) {
+    return bad_input(fmt::format("{}: tensor {}: found {}, allowed is {}", file.path(), printable(name), found, allowed));
+  };
+  if (tensor.dtype != "U8" || tensor.shape.size() != 2 || tensor.shape[1] % info.block_bytes != 0)
+    return fault(tensor.name, fmt::format("{} of {} dimensions", tensor.dtype, tensor.shape.size()),
+                 fmt::format("U8 [rows, a multiple of {}] for {}", info.block_bytes, info.name));
+  ModelTensor view;
+  view.weight = {.name = tensor.name, .format = format, .bytes = tensor.bytes};
+  view.shape = {tensor.shape[0], tensor.shape[1] / info.block_bytes * info.block_weights};
+  const auto part = [&](std::string_view suffix, std::string_view dtype, std::span<const uint8_t>& bytes) -> Status {
+    const auto name = tensor.name + std::string(suffix);
+    const SafeTensor* found = file.find(name);
+    if (!found) return fault(name, "nothing", "the outliers' other parts too");
+    if (found->dtype != dtype) return fault(name, found->dtype, dtype);
+    bytes = found->bytes;
+    return {};
+  };
+  if (file.find(tensor.name + std::string(kOutlierRows))) {
+    TRY(part(kOutlierRows, "U32", view.weight.outliers.row_begin));
+    TRY(part(kOutlierColumns, "U16", view.weight.outliers.columns));
+    TRY(part(kOutlierValues, "F16", view.weight.outliers.values));
+  }
+  tensors_.push_back(std::move(view));
+  return {};
 }
 
 Status ModelFiles::add_file(const std::string& path) {

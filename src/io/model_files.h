@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "io/gguf.h"
+#include "io/quintet_config.h"
 #include "io/safetensors.h"
 #include "quant/host_weight.h"
 
@@ -45,7 +46,11 @@ class ModelFiles {
   /// refused by name.
   static Result<ModelFiles> open(const std::string& path, const OpenOptions& options = {});
 
+  /// Whose names tensors have. A folder that `quintet quantize` made from a GGUF file is of kind gguf: its metadata lies
+  /// beside the weights.
   Kind kind() const { return gguf_ ? Kind::gguf : Kind::huggingface; }
+  /// True where `quintet quantize` wrote it (quant_method "quintet").
+  bool compressed() const { return compressed_; }
   const std::string& path() const { return path_; }
   const std::vector<std::string>& weight_paths() const { return weight_paths_; }
   uint64_t file_bytes() const { return file_bytes_; }  ///< of all weight files
@@ -63,6 +68,9 @@ class ModelFiles {
   static Result<ModelFiles> open_file(const std::string& path, const OpenOptions& options);
   static Result<ModelFiles> open_folder(const std::string& path, const std::vector<std::string>& names,
                                         const OpenOptions& options);
+  Status open_weights(const std::vector<std::string>& names);
+  Status add_compressed(const TensorFormats& formats);
+  Status add_compressed_tensor(const SafeTensor& tensor, WeightFormat format);
   Status add_indexed(const std::string& index_path);
   Status add_file(const std::string& path);
   Status add_tensor(const SafeTensor& tensor, int32_t file);
@@ -72,6 +80,7 @@ class ModelFiles {
   std::vector<std::string> weight_paths_;
   uint64_t file_bytes_ = 0;
   std::optional<GgufFile> gguf_;
+  bool compressed_ = false;
   std::vector<SafetensorsFile> safetensors_;
   HuggingFaceTexts texts_;
   std::vector<ModelTensor> tensors_;

@@ -8,7 +8,6 @@
 
 namespace quintet {
 
-inline constexpr int kGroupWeights = 128;       ///< of INT4
 inline constexpr int kSmallBlockWeights = 32;   ///< of Q4_0 to Q8_0 and IQ4_NL
 inline constexpr int kSuperBlockWeights = 256;  ///< of the k-quants and the other i-quants
 
@@ -22,10 +21,6 @@ inline float load_f16(const uint8_t* p) { return f16_to_f32(load_u16(p)); }
 /// high half.
 struct BlockQ4_0 {
   uint8_t d[2], q[16];
-};
-/// d * (q - 8); weight i is the low (i < 64) or high nibble of byte i % 64.
-struct BlockInt4G128 {
-  uint8_t d[2], q[64];
 };
 /// d * q + m.
 struct BlockQ4_1 {
@@ -103,7 +98,7 @@ struct BlockIq3S {
   uint8_t d[2], q[64], high[8], signs[32], scales[4];
 };
 
-static_assert(sizeof(BlockInt4G128) == 66 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 &&
+static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 &&
               sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ8_0) == 34);
 static_assert(sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110 && sizeof(BlockQ4K) == 144 &&
               sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210);

@@ -33,15 +33,6 @@ void decode_q4_0(const uint8_t* in, size_t blocks, float* out) {
   }
 }
 
-void decode_int4_g128(const uint8_t* in, size_t blocks, float* out) {
-  for (const auto *block = reinterpret_cast<const BlockInt4G128*>(in), *end = block + blocks; block != end;
-       ++block, out += 128) {
-    const float d = load_f16(block->d);
-    for (int i = 0; i < 128; ++i)
-      out[i] = d * static_cast<float>((i < 64 ? block->q[i] & 15 : block->q[i - 64] >> 4) - 8);
-  }
-}
-
 void decode_q4_1(const uint8_t* in, size_t blocks, float* out) {
   for (const auto *block = reinterpret_cast<const BlockQ4_1*>(in), *end = block + blocks; block != end;
        ++block, out += 32) {

@@ -1,10 +1,12 @@
-// The scalar decoders that the format table points to: the oracle of every faster path. Blocks are those of
-// GGUF files; results equal the PyPI package `gguf` (gguf.quants.dequantize) bit for bit, so each keeps its
+// The scalar decoders that the format table points to: the oracle of every faster path. Of blocks of GGUF
+// files the results equal the PyPI package `gguf` (gguf.quants.dequantize) bit for bit, so each keeps its
 // order of operations.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "quant/integer_format.h"
 
 namespace quintet {
 
@@ -12,7 +14,6 @@ void decode_f32(const uint8_t* in, size_t blocks, float* out);
 void decode_f16(const uint8_t* in, size_t blocks, float* out);
 void decode_bf16(const uint8_t* in, size_t blocks, float* out);
 
-void decode_int4_g128(const uint8_t* in, size_t blocks, float* out);
 void decode_q4_0(const uint8_t* in, size_t blocks, float* out);
 void decode_q4_1(const uint8_t* in, size_t blocks, float* out);
 void decode_q5_0(const uint8_t* in, size_t blocks, float* out);
@@ -32,5 +33,13 @@ void decode_iq2_xs(const uint8_t* in, size_t blocks, float* out);
 void decode_iq2_s(const uint8_t* in, size_t blocks, float* out);
 void decode_iq3_xxs(const uint8_t* in, size_t blocks, float* out);
 void decode_iq3_s(const uint8_t* in, size_t blocks, float* out);
+
+/// Blocks of any member of the project's family of integers.
+void decode_integer_blocks(const IntegerFormat& format, const uint8_t* in, size_t blocks, float* out);
+
+template <WeightFormat kFormat>
+void decode_integers(const uint8_t* in, size_t blocks, float* out) {
+  decode_integer_blocks(*integer_format(kFormat), in, blocks, out);
+}
 
 }  // namespace quintet

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "quant/blocks.h"
 #include "quant/codecs.h"
+#include "quant/integer_format.h"
 
 namespace quintet {
 
@@ -17,6 +18,13 @@ constexpr FormatInfo compressed(WeightFormat format, std::string_view name, int 
   return {
       format,    name,  block_weights, static_cast<int>(sizeof(Block)), sizeof(Block) * 8.0 / block_weights,
       ggml_type, decode};
+}
+
+/// A member of the project's family; its codec is the family's.
+template <WeightFormat kFormat>
+constexpr FormatInfo integers(std::string_view name, IntegerFormat shape) {
+  const int bytes = shape.block_bytes();
+  return {kFormat, name, shape.group, bytes, bytes * 8.0 / shape.group, -1, decode_integers<kFormat>};
 }
 
 using enum WeightFormat;
@@ -43,7 +51,21 @@ constexpr std::array<FormatInfo, kWeightFormats> kTable = {{
     compressed<BlockIq2S>(iq2_s, "iq2_s", kSuperBlockWeights, 22, decode_iq2_s),
     compressed<BlockIq3Xxs>(iq3_xxs, "iq3_xxs", kSuperBlockWeights, 18, decode_iq3_xxs),
     compressed<BlockIq3S>(iq3_s, "iq3_s", kSuperBlockWeights, 21, decode_iq3_s),
-    compressed<BlockInt4G128>(int4_g128, "int4_g128", kGroupWeights, -1, decode_int4_g128),
+    integers<int3_g32>("int3_g32", {3, 32, false}),
+    integers<int3_g64>("int3_g64", {3, 64, false}),
+    integers<int3_g128>("int3_g128", {3, 128, false}),
+    integers<int3_g32_asym>("int3_g32_asym", {3, 32, true}),
+    integers<int3_g64_asym>("int3_g64_asym", {3, 64, true}),
+    integers<int3_g128_asym>("int3_g128_asym", {3, 128, true}),
+    integers<int4_g64>("int4_g64", {4, 64, false}),
+    integers<int4_g128>("int4_g128", {4, 128, false}),
+    integers<int4_g64_asym>("int4_g64_asym", {4, 64, true}),
+    integers<int4_g128_asym>("int4_g128_asym", {4, 128, true}),
+    integers<int8_g64>("int8_g64", {8, 64, false}),
+    integers<int8_g128>("int8_g128", {8, 128, false}),
+    integers<int8_g32_asym>("int8_g32_asym", {8, 32, true}),
+    integers<int8_g64_asym>("int8_g64_asym", {8, 64, true}),
+    integers<int8_g128_asym>("int8_g128_asym", {8, 128, true}),
 }};
 
 constexpr bool table_is_in_enum_order() {

@@ -15,7 +15,11 @@ enum class WeightFormat : uint8_t {
   q4_0, q4_1, q5_0, q5_1, q8_0,
   q2_k, q3_k, q4_k, q5_k, q6_k,
   iq4_nl, iq4_xs, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s,
-  int4_g128,  ///< the project's own: symmetric, one FP16 scale a group of 128
+  // The project's own (quant/integer_format.h): bits, weights under one scale, symmetric or not. Q4_0, Q4_1 and Q8_0
+  // are the family's 4-bit and 8-bit symmetric members of groups of 32.
+  int3_g32, int3_g64, int3_g128, int3_g32_asym, int3_g64_asym, int3_g128_asym,
+  int4_g64, int4_g128, int4_g64_asym, int4_g128_asym,
+  int8_g64, int8_g128, int8_g32_asym, int8_g64_asym, int8_g128_asym,
   count_,
 };
 

@@ -5,9 +5,25 @@
 #include <span>
 #include <string_view>
 
+#include "base/result.h"
+#include "quant/blocks.h"
 #include "quant/format.h"
 
 namespace quintet {
+
+/// Weights of a matrix that its format cannot hold well, kept apart as what is to be added to the decoded ones:
+/// compressed sparse rows, little-endian, borrowed like the matrix itself, at any address.
+struct Outliers {
+  std::span<const uint8_t> row_begin;  ///< [n + 1] u32: row r has entries [row_begin[r], row_begin[r + 1])
+  std::span<const uint8_t> columns;    ///< [entries] u16, ascending within a row
+  std::span<const uint8_t> values;     ///< [entries] f16
+
+  bool empty() const { return row_begin.empty(); }
+  uint64_t bytes() const { return row_begin.size() + columns.size() + values.size(); }
+  uint32_t first_of(int64_t row) const { return load_u32(row_begin.data() + 4 * row); }
+  uint16_t column(uint32_t entry) const { return load_u16(columns.data() + 2 * size_t{entry}); }
+  float value(uint32_t entry) const { return load_f16(values.data() + 2 * size_t{entry}); }
+};
 
 /// A matrix [n, k] (n outputs, k inputs), row after row, each row a whole number of blocks. A vector is [1, k].
 /// The bytes belong to the mapped file and stay valid while it is open. They may start at any address: a safetensors file
@@ -18,6 +34,7 @@ struct HostWeight {
   int64_t n = 0;
   int64_t k = 0;
   std::span<const uint8_t> bytes;
+  Outliers outliers;  ///< usually none
 
   int64_t row_bytes() const { return static_cast<int64_t>(format_bytes_of(format, static_cast<uint64_t>(k))); }
 
@@ -26,8 +43,20 @@ struct HostWeight {
     HostWeight part = *this;
     part.n = count;
     part.bytes = bytes.subspan(static_cast<size_t>(first * row_bytes()), static_cast<size_t>(count * row_bytes()));
+    if (!outliers.empty())
+      part.outliers.row_begin = outliers.row_begin.subspan(static_cast<size_t>(4 * first), static_cast<size_t>(4 * (count + 1)));
     return part;
   }
+
+  /// Bytes in the file, outliers included.
+  uint64_t stored_bytes() const { return bytes.size() + outliers.bytes(); }
 };
+
+/// bad_input, named by tensor, where the outliers' rows, columns or values are not what they must be. Whoever takes a
+/// HostWeight from a file calls it once before anything reads the outliers.
+Status check_outliers(const HostWeight& weight);
+
+/// What a row is: decoded by its format, outliers added. out [k]. The oracle of every backend.
+void decode_row(const HostWeight& weight, int64_t row, float* out);
 
 }  // namespace quintet

@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu.h"
 #include "quant/format.h"
+#include "quant/integer_format.h"
 #include "tensor/half.h"
 
 namespace quintet::test {
@@ -38,11 +39,11 @@ struct HalfOffsets {
   int first = -1, second = -1;
 };
 inline HalfOffsets halves_of(WeightFormat format) {
+  if (const auto integers = integer_format(format)) return {0, integers->minimum ? 2 : -1};
   switch (format) {
     case WeightFormat::f32:
     case WeightFormat::f16:
     case WeightFormat::bf16: return {};
-    case WeightFormat::q4_1:
     case WeightFormat::q5_1:
     case WeightFormat::q4_k:
     case WeightFormat::q5_k: return {0, 2};

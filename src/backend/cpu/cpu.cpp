@@ -70,7 +70,7 @@ class CpuBackend final : public Backend {
       weight.part_rows.push_back(part.n);
       weight.n += part.n;
     }
-    weight.bytes = packed->vector.size() * sizeof(float) + packed->memory_bytes;
+    weight.bytes = packed->vector.size() * sizeof(float) + packed->memory_bytes + packed->outlier_bytes;
     weight.packed = std::move(packed);
     return weight;
   }

@@ -120,14 +120,28 @@ void CpuOps::tile_product(const Segment& segment, int64_t tile, int64_t k, std::
                         .acc = acc + at * kTileRows});
     }
   };
-  if (!info.integer) return run(nullptr, 0, static_cast<int>(k));
-  const auto blocks = static_cast<int>(k / kBlock);
-  if (rows <= kernels_.direct_rows) return run(nullptr, 0, blocks);
-  for (int first = 0; first < blocks; first += kPanelBlocks) {
-    const int count = std::min(kPanelBlocks, blocks - first);
-    kernels_.unpack_panel(segment.layout, data, first, count, &scratch.panel);
-    run(&scratch.panel, first, count);
+  const auto blocks = static_cast<int>(info.integer ? k / kBlock : k);
+  if (!info.integer || rows <= kernels_.direct_rows) {
+    run(nullptr, 0, blocks);
+  } else {
+    for (int first = 0; first < blocks; first += kPanelBlocks) {
+      const int count = std::min(kPanelBlocks, blocks - first);
+      kernels_.unpack_panel(segment.layout, data, first, count, &scratch.panel);
+      run(&scratch.panel, first, count);
+    }
   }
+  add_outliers(segment.outliers_of(tile), k, groups, packed, acc);
+}
+
+/// A thousandth of the weights: one by one, after all blocks, in the same order whatever the number of rows.
+void CpuOps::add_outliers(std::span<const TileOutlier> outliers, int64_t k, std::span<const Group> groups,
+                          const Packed& packed, float* acc) {
+  for (const TileOutlier& outlier : outliers)
+    for (const Group& group : groups) {
+      const float* x = packed.values.data() + group.begin * k + int64_t{outlier.column} * group.rows;
+      float* out = acc + int64_t{group.begin} * kTileRows + outlier.row;
+      for (int r = 0; r < group.rows; ++r) out[r * kTileRows] += outlier.value * x[r];
+    }
 }
 
 void CpuOps::write_tile(const Product& p, int64_t row_begin, int64_t rows, const Segment& segment,

@@ -106,6 +106,8 @@ class CpuOps final : public Ops {
   void pack_rows(const Product& p, int64_t row_begin, Range range, Packed& packed, ThreadScratch& scratch);
   void tile_product(const Segment& segment, int64_t tile, int64_t k, std::span<const Group> groups,
                     int64_t rows, const Packed& packed, float* acc, ThreadScratch& scratch);
+  static void add_outliers(std::span<const TileOutlier> outliers, int64_t k, std::span<const Group> groups,
+                           const Packed& packed, float* acc);
   void write_tile(const Product& p, int64_t row_begin, int64_t rows, const Segment& segment, int64_t tile,
                   const float* acc);
 

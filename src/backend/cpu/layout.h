@@ -21,6 +21,7 @@ enum class Layout : uint8_t {
   q5_0,
   q5_1,
   q8_0,
+  q8_1,  ///< bytes of 0 to 255 under a scale and a minimum
   q2_k,
   q3_k,
   q4_k,
@@ -48,6 +49,7 @@ constexpr LayoutInfo layout_info(Layout layout) {
     case Layout::q5_0: return {32, 256 + 64 + 32, true, 32, false};
     case Layout::q5_1: return {32, 256 + 64 + 64, true, 32, true};
     case Layout::q8_0: return {32, 512 + 32, true, 32, false};
+    case Layout::q8_1: return {32, 512 + 64, true, 32, true};
     case Layout::q2_k: return {256, 8 * 128 + 64 + 256, true, 16, true};
     case Layout::q3_k: return {256, 8 * (128 + 64) + 32 + 256, true, 16, false};
     case Layout::q4_k: return {256, 8 * 256 + 64 + 256, true, 32, true};

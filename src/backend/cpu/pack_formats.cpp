@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "quant/integer_format.h"
 #include "tensor/half.h"
 
 namespace quintet::cpu {
@@ -29,6 +30,12 @@ float get_f32(const uint8_t* p) {
 }
 float half_at(const uint8_t* p) { return f16_to_f32(get_u16(p)); }
 bool finite_half(uint32_t bits) { return (bits & 0x7C00u) != 0x7C00u; }
+
+/// The layout that holds the project's integers: nibbles or bytes, with or without a minimum.
+Layout integer_layout(const IntegerFormat& format) {
+  if (format.bits == 8) return format.minimum ? Layout::q8_1 : Layout::q8_0;
+  return format.minimum ? Layout::q4_1 : Layout::q4_0;
+}
 
 // --- records: the codes of one row of a block of 32 inputs
 // ---------------------------------------------------------
@@ -258,15 +265,24 @@ bool pack_grid(WeightFormat format, const uint8_t* s, uint8_t* units, int row) {
   return finite_half(get_u16(s));
 }
 
-bool pack_int4_g128(const uint8_t* s, uint8_t* units, int row) {  // d, qs[64]: low nibbles are the first 64
-  constexpr int kUnitBytes = layout_info(Layout::q4_0).unit_bytes;
-  uint8_t codes[32];
-  for (int b = 0; b < 4; ++b, units += kUnitBytes) {
-    for (int i = 0; i < 32; ++i) codes[i] = s[2 + b % 2 * 32 + i] >> (4 * (b / 2)) & 15;
-    put_nibbles(units, row, codes);
-    put_u16(units + 256 + row * 2, get_u16(s));
+/// A group of the project's integers: its scale (and minimum) repeated for each 32 inputs. Codes of 3 bits lie in 4,
+/// shifted so that the layout's own offset gives the same integer.
+bool pack_integers(const IntegerFormat& format, const uint8_t* s, uint8_t* units, int row) {
+  const Layout layout = integer_layout(format);
+  const int unit_bytes = layout_info(layout).unit_bytes, halves_at = format.bits == 8 ? 512 : 256;
+  uint8_t codes[128];
+  unpack_codes(format, s, codes);
+  const int shift = layout == Layout::q4_0 ? 8 - format.code_offset() : layout == Layout::q8_0 ? -128 : 0;
+  for (int i = 0; i < format.group; ++i) codes[i] = static_cast<uint8_t>(codes[i] + shift);
+  for (int b = 0; b < format.group / 32; ++b, units += unit_bytes) {
+    if (format.bits == 8)
+      put_bytes(units, row, reinterpret_cast<const int8_t*>(codes + 32 * b));
+    else
+      put_nibbles(units, row, codes + 32 * b);
+    put_u16(units + halves_at + row * 2, get_u16(s));
+    if (format.minimum) put_u16(units + halves_at + 32 + row * 2, get_u16(s + 2));
   }
-  return finite_half(get_u16(s));
+  return finite_half(get_u16(s)) && (!format.minimum || finite_half(get_u16(s + 2)));
 }
 
 bool pack_32(WeightFormat format, const uint8_t* s, uint8_t* unit, int row) {
@@ -321,8 +337,7 @@ Layout layout_of(WeightFormat format) {
     case WeightFormat::f32: return Layout::f32;
     case WeightFormat::f16: return Layout::f16;
     case WeightFormat::bf16: return Layout::bf16;
-    case WeightFormat::q4_0:
-    case WeightFormat::int4_g128: return Layout::q4_0;  // one scale for four units
+    case WeightFormat::q4_0: return Layout::q4_0;
     case WeightFormat::q4_1: return Layout::q4_1;
     case WeightFormat::q5_0: return Layout::q5_0;
     case WeightFormat::q5_1: return Layout::q5_1;
@@ -339,8 +354,9 @@ Layout layout_of(WeightFormat format) {
     case WeightFormat::iq2_s:
     case WeightFormat::iq3_xxs:
     case WeightFormat::iq3_s: return Layout::i8;
-    case WeightFormat::count_: break;
+    default: break;
   }
+  if (const auto integers = integer_format(format)) return integer_layout(*integers);
   QUINTET_CHECK(false, "weight format {} has no packed layout", static_cast<int>(format));
   return Layout::f32;
 }
@@ -382,14 +398,19 @@ bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, i
     case WeightFormat::q4_k: return pack_q45_k(source, units, row, false);
     case WeightFormat::q5_k: return pack_q45_k(source, units, row, true);
     case WeightFormat::q6_k: return pack_q6_k(source, units, row);
-    case WeightFormat::int4_g128: return pack_int4_g128(source, units, row);
     case WeightFormat::iq4_xs: return pack_iq4_xs(source, units, row);
     case WeightFormat::iq2_xxs:
     case WeightFormat::iq2_xs:
     case WeightFormat::iq2_s:
     case WeightFormat::iq3_xxs:
     case WeightFormat::iq3_s: return pack_grid(format, source, units, row);
-    default: return pack_32(format, source, units, row);
+    case WeightFormat::q4_0:
+    case WeightFormat::q4_1:
+    case WeightFormat::q5_0:
+    case WeightFormat::q5_1:
+    case WeightFormat::q8_0:
+    case WeightFormat::iq4_nl: return pack_32(format, source, units, row);
+    default: return pack_integers(*integer_format(format), source, units, row);
   }
 }
 
@@ -402,7 +423,6 @@ bool blocks_finite(WeightFormat format, const uint8_t* source, int64_t count) {
   }
   int first = 0, second = -1;  // where a block keeps its halves
   switch (format) {
-    case WeightFormat::q4_1:
     case WeightFormat::q5_1:
     case WeightFormat::q4_k:
     case WeightFormat::q5_k: second = 2; break;
@@ -414,6 +434,7 @@ bool blocks_finite(WeightFormat format, const uint8_t* source, int64_t count) {
     case WeightFormat::q6_k: first = 208; break;
     default: break;
   }
+  if (const auto integers = integer_format(format); integers && integers->minimum) second = 2;
   const int step = format_info(format).block_bytes;
   for (int64_t i = 0; i < count; ++i, source += step) {
     if (!finite_half(get_u16(source + first))) return false;
@@ -447,6 +468,10 @@ void unpack_unit_row(Layout layout, const uint8_t* u, int row, float* out) {
       return;
     case Layout::q8_0:
       for (int k = 0; k < 32; ++k) out[k] = half(512) * static_cast<float>(byte_at(u, row, k));
+      return;
+    case Layout::q8_1:
+      for (int k = 0; k < 32; ++k)
+        out[k] = half(512) * static_cast<float>(static_cast<uint8_t>(byte_at(u, row, k))) + half(544);
       return;
     case Layout::i8:
       for (int k = 0; k < 32; ++k)

@@ -113,6 +113,19 @@ int64_t pack_tile(const HostWeight& part, const Segment& segment, int64_t tile) 
   return bad;
 }
 
+/// Sorts a part's outliers by the tiles of its segment.
+void add_outliers(const HostWeight& part, Segment& segment) {
+  if (part.outliers.empty()) return;
+  for (int64_t row = 0; row < part.n; ++row) {
+    if (row % kTileRows == 0) segment.outlier_begin.push_back(static_cast<uint32_t>(segment.outliers.size()));
+    for (uint32_t i = part.outliers.first_of(row); i < part.outliers.first_of(row + 1); ++i)
+      segment.outliers.push_back({.value = part.outliers.value(i),
+                                  .column = part.outliers.column(i),
+                                  .row = static_cast<uint16_t>(row % kTileRows)});
+  }
+  segment.outlier_begin.push_back(static_cast<uint32_t>(segment.outliers.size()));
+}
+
 Error not_finite(const HostWeight& part, int64_t row) {
   return bad_input(
       fmt::format("tensor {}: row {} holds a {} that is NaN or infinite; every one must be finite", part.name,
@@ -188,8 +201,10 @@ Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const 
     const LayoutInfo info = layout_info(segment.layout);
     weight->reads_codes |= info.integer;
     weight->reads_sum16 |= info.integer && info.minimum && info.scale_every == 16;
-    weight->reads_values |= !info.integer;
-    weight->segments.push_back(segment);
+    weight->reads_values |= !info.integer || !part.outliers.empty();
+    add_outliers(part, segment);
+    weight->outlier_bytes += segment.outliers.size() * sizeof(TileOutlier);
+    weight->segments.push_back(std::move(segment));
   }
   weight->memory = arena.take(total);
   weight->memory_bytes = total;
@@ -241,12 +256,7 @@ void unpack_row(const CpuWeight& weight, int64_t row, float* out) {
     std::memcpy(out, weight.vector.data() + row * weight.k, static_cast<size_t>(weight.k) * sizeof(float));
     return;
   }
-  if (!weight.table.bytes.empty()) {
-    const FormatInfo& info = format_info(weight.table.format);
-    info.decode(weight.table.bytes.data() + static_cast<size_t>(row * weight.table.row_bytes()),
-                static_cast<size_t>(weight.k / info.block_weights), out);
-    return;
-  }
+  if (!weight.table.bytes.empty()) return decode_row(weight.table, row, out);
   for (const Segment& segment : weight.segments) {
     if (row >= segment.first_row + segment.n) continue;
     const LayoutInfo info = layout_info(segment.layout);
@@ -255,6 +265,8 @@ void unpack_row(const CpuWeight& weight, int64_t row, float* out) {
         segment.data + static_cast<size_t>(index / kTileRows * tile_bytes(segment.layout, weight.k));
     for (int64_t k = 0; k < weight.k; k += info.unit_k, unit += info.unit_bytes)
       unpack_unit_row(segment.layout, unit, static_cast<int>(index % kTileRows), out + k);
+    for (const TileOutlier& outlier : segment.outliers_of(index / kTileRows))
+      if (outlier.row == index % kTileRows) out[outlier.column] += outlier.value;
     return;
   }
 }

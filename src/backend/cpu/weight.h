@@ -30,6 +30,13 @@ class Arena {
   std::shared_ptr<Chunk> current_;
 };
 
+/// A weight kept apart from a tile's codes: added to the products of row `row` of the tile.
+struct TileOutlier {
+  float value = 0;
+  uint16_t column = 0;
+  uint16_t row = 0;
+};
+
 /// One part of a weight: tiles of 16 rows, the last one filled up with zeros.
 struct Segment {
   Layout layout = Layout::f32;
@@ -38,6 +45,14 @@ struct Segment {
   int64_t tiles = 0;
   int64_t first_row = 0;    ///< in the whole weight
   uint8_t* data = nullptr;  ///< [tiles][tile_bytes]
+  std::vector<TileOutlier> outliers;    ///< by tile, then row, then column; the order in which they are added
+  std::vector<uint32_t> outlier_begin;  ///< [tiles + 1] first outlier of each tile; empty where there are none
+
+  std::span<const TileOutlier> outliers_of(int64_t tile) const {
+    if (outlier_begin.empty()) return {};
+    const auto at = static_cast<size_t>(tile);
+    return std::span(outliers).subspan(outlier_begin[at], outlier_begin[at + 1] - outlier_begin[at]);
+  }
 };
 
 struct CpuWeight : PackedWeight {
@@ -47,6 +62,7 @@ struct CpuWeight : PackedWeight {
   HostWeight table;               ///< role embedding: rows are decoded from the file as they are looked up
   Arena::Block memory;
   uint64_t memory_bytes = 0;
+  uint64_t outlier_bytes = 0;
   /// What the segments' products read: codes and scales, sums of 16 codes, plain values.
   bool reads_codes = false, reads_sum16 = false, reads_values = false;
 };

@@ -63,6 +63,8 @@ Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
 Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWeight> parts) {
   CudaWeight packed;
   for (const HostWeight& part : parts) {
+    if (!part.outliers.empty())
+      return bad_input(fmt::format("tensor {}: found outliers kept apart, allowed on the GPU are weights without them so far", part.name));
     const ProductKernels* kernels = product_kernels(part.format);
     if (!kernels)
       return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats()));

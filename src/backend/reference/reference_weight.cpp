@@ -10,10 +10,13 @@ namespace quintet::reference {
 void ReferenceWeight::decode_row(int64_t row, float* out) const {
   for (const ReferencePart& part : parts) {
     if (row < part.rows) {
-      const FormatInfo& format = format_info(part.format);
-      const size_t blocks = static_cast<size_t>(k / format.block_weights);
-      const size_t row_bytes = blocks * static_cast<size_t>(format.block_bytes);
-      format.decode(part.bytes.data() + static_cast<size_t>(row) * row_bytes, blocks, out);
+      const HostWeight weight{
+          .format = part.format,
+          .n = part.rows,
+          .k = k,
+          .bytes = part.bytes,
+          .outliers = {.row_begin = part.outlier_rows, .columns = part.outlier_columns, .values = part.outlier_values}};
+      quintet::decode_row(weight, row, out);
       return;
     }
     row -= part.rows;
@@ -64,10 +67,12 @@ Result<Weight> prepare_weight(WeightRole role, std::span<const HostWeight> parts
                   "tensor '{}': k {} is not a whole number of blocks", part.name, part.k);
     QUINTET_CHECK(static_cast<int64_t>(part.bytes.size()) == part.n * part.row_bytes(),
                   "tensor '{}': {} bytes for {} x {}", part.name, part.bytes.size(), part.n, part.k);
-    packed->parts.push_back({part.format, part.n, {part.bytes.begin(), part.bytes.end()}});
+    const auto copy = [](std::span<const uint8_t> bytes) { return std::vector<uint8_t>(bytes.begin(), bytes.end()); };
+    packed->parts.push_back({part.format, part.n, copy(part.bytes), copy(part.outliers.row_begin),
+                             copy(part.outliers.columns), copy(part.outliers.values)});
     weight.part_rows.push_back(part.n);
     weight.n += part.n;
-    weight.bytes += part.bytes.size();
+    weight.bytes += part.stored_bytes();
   }
   TRY(check_finite(*packed, parts));
   weight.packed = std::move(packed);

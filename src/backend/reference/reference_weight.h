@@ -16,6 +16,7 @@ struct ReferencePart {
   WeightFormat format = WeightFormat::f32;
   int64_t rows = 0;
   std::vector<uint8_t> bytes;  // [rows, k] blocks of `format`
+  std::vector<uint8_t> outlier_rows, outlier_columns, outlier_values;  // as in Outliers; empty where it has none
 };
 
 struct ReferenceWeight : PackedWeight {

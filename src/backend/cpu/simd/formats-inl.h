@@ -89,6 +89,19 @@ struct Tile<Layout::q8_0> {
   }
 };
 template <>
+struct Tile<Layout::q8_1> {
+  template <int P>
+  static HWY_INLINE S codes(const uint8_t* u, int) {
+    return load_u8(u + P * 32);
+  }
+  static HWY_INLINE F scale(const uint8_t* u, int) {
+    return load_f16(reinterpret_cast<const uint16_t*>(u + 512));
+  }
+  static HWY_INLINE F minimum(const uint8_t* u, int) {
+    return load_f16(reinterpret_cast<const uint16_t*>(u + 544));
+  }
+};
+template <>
 struct Tile<Layout::i8> {
   template <int P>
   static HWY_INLINE S codes(const uint8_t* u, int) {
@@ -188,6 +201,7 @@ HWY_INLINE void visit_layout(Layout layout, Visit&& visit) {
     case Layout::q5_0: return visit.template operator()<Layout::q5_0>();
     case Layout::q5_1: return visit.template operator()<Layout::q5_1>();
     case Layout::q8_0: return visit.template operator()<Layout::q8_0>();
+    case Layout::q8_1: return visit.template operator()<Layout::q8_1>();
     case Layout::q2_k: return visit.template operator()<Layout::q2_k>();
     case Layout::q3_k: return visit.template operator()<Layout::q3_k>();
     case Layout::q4_k: return visit.template operator()<Layout::q4_k>();

@@ -167,6 +167,13 @@ HWY_INLINE S load_i8(const uint8_t* p) {
   return r;
 }
 
+/// The same of bytes without a sign.
+HWY_INLINE S load_u8(const uint8_t* p) {
+  S r;
+  EACH r.v[i] = hn::PromoteTo(DS(), hn::LoadU(hn::Rebind<uint8_t, DS>(), p + i * 2 * kLanes));
+  return r;
+}
+
 /// acc[lane] += w[2 lane] * x[2 lane] + w[2 lane + 1] * x[2 lane + 1], x holding a pair of int16 in each
 /// int32.
 HWY_INLINE I dot_pairs(I acc, S w, I x) {

@@ -1,0 +1,86 @@
+// Methods that compress a weight matrix into the project's integer formats, with or without outliers kept
+// apart.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "quant/host_weight.h"
+#include "quant/integer_format.h"
+
+namespace quintet {
+
+/// A matrix [n, k] to compress, and what is known of its inputs.
+struct MatrixToQuantize {
+  std::string_view name;
+  int64_t n = 0, k = 0;
+  const float* weights = nullptr;  ///< [n, k], finite
+  std::span<const float> moments;  ///< [k] mean of x_j^2 over calibration inputs; empty: unknown
+  std::span<const float> hessian;  ///< [k, k] mean of x_i x_j; gptq alone
+  int threads = 0;                 ///< 0: one a core
+};
+
+/// The compressed form; owns its bytes.
+struct QuantizedMatrix {
+  WeightFormat format = WeightFormat::int4_g128;
+  int64_t n = 0, k = 0;
+  std::vector<uint8_t> blocks;           ///< [n][k / group] blocks
+  std::vector<uint32_t> outlier_begin;   ///< [n + 1]; empty: no outliers
+  std::vector<uint16_t> outlier_column;  ///< [outliers]
+  std::vector<uint16_t> outlier_value;   ///< [outliers] f16 bits
+  std::string note;  ///< what the method had to do differently (damping raised, ...); usually empty
+
+  HostWeight view(std::string_view name) const;
+};
+
+enum class Granularity : uint8_t { tensor, channel, group };
+
+/// Plain rounding to nearest. Under one scale: the matrix, a row, or a group (the scale is written with each
+/// group in any case, so the bytes are those of the group's format).
+QuantizedMatrix quantize_rtn(const MatrixToQuantize& matrix, const IntegerFormat& format,
+                             Granularity granularity);
+
+enum class OutlierSelect : uint8_t {
+  magnitude,   ///< the largest weights; ranges cover the rest
+  activation,  ///< by weighted rounding error and by what their group's range gains; ranges searched
+};
+
+struct OutlierOptions {
+  double share = 0.001;  ///< of the matrix's weights that are kept in FP16
+  OutlierSelect select = OutlierSelect::activation;
+};
+
+/// Rounding to nearest with the weights that are worth most kept apart in FP16 and left out of their groups'
+/// ranges. magnitude: no calibration. activation: three rounds; each searches every group's range for the
+/// least error weighted by the inputs' second moments, then adds the next third of the outliers: those with
+/// the largest moment * error^2, to which the largest weight of a group adds g * mean moment * (s1^2 - s2^2)
+/// / 12, the drop of the group's expected rounding error when its step falls from s1 to s2 without it.
+/// Without moments they count as 1. share 0 leaves the search alone.
+QuantizedMatrix quantize_outlier(const MatrixToQuantize& matrix, const IntegerFormat& format,
+                                 const OutlierOptions& options);
+
+struct GptqOptions {
+  double damping =
+      0.01;  ///< added to the Hessian's diagonal, of its mean; raised tenfold while it is singular
+  bool act_order = true;     ///< columns with the largest second moments first; groups stay where they are
+  double outlier_share = 0;  ///< kept apart as by quantize_outlier(activation)
+};
+
+/// Frantar et al., "GPTQ" (2022): columns one after the other, the error of each made up for by those behind
+/// it. Ranges are fixed beforehand, searched with the Hessian's diagonal as weights, so act-order needs no
+/// permutation of the inputs. internal where the Hessian stays singular.
+Result<QuantizedMatrix> quantize_gptq(const MatrixToQuantize& matrix, const IntegerFormat& format,
+                                      const GptqOptions& options);
+
+/// bad_input, named by tensor and row, where a value is NaN, infinite or too large for a scale in FP16.
+Status check_weights(const MatrixToQuantize& matrix);
+
+/// sum over rows of e H e^T / sum of w H w^T with e the difference of both forms, H the moments' diagonal (1
+/// where unknown): what a matrix's output loses, as far as its inputs are uncorrelated.
+double relative_error(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized);
+
+}  // namespace quintet

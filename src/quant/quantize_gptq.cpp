@@ -1,0 +1,161 @@
+// GPTQ: rounding column by column, errors made up for by the columns behind.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/parallel.h"
+#include "quant/products.h"
+#include "quant/quantize_rows.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kBlockColumns = 128;  // errors are carried to the columns behind a block at its end
+constexpr int64_t kRowsAtOnce = 48;
+constexpr double kMostDamping = 10;
+
+/// The rows of u with h^-1 = u^T u, u upper triangular, of a matrix in the order of `order`: row i says how
+/// the error of column i is made up for.
+struct InverseFactor {
+  std::vector<float> u;  ///< [k, k]
+  double damping = 0;    ///< what it took
+};
+
+Result<InverseFactor> inverse_factor(const MatrixToQuantize& matrix, std::span<const int64_t> order,
+                                     double damping) {
+  const int64_t k = matrix.k;
+  double mean = 0;
+  for (int64_t i = 0; i < k; ++i)
+    mean += static_cast<double>(matrix.hessian[static_cast<size_t>(i * k + i)]) / static_cast<double>(k);
+  if (!(mean >= 0) || !std::isfinite(mean))
+    return internal_error(fmt::format("tensor {}: its calibration inputs are not finite", matrix.name));
+  if (mean == 0) mean = 1;  // no input ever came: every direction counts alike
+  std::vector<float> h(static_cast<size_t>(k * k)), y(h.size());
+  for (; damping <= kMostDamping; damping = std::max(damping * 10, 1e-4)) {
+    // In reversed order, so that the inverse of its factor, turned about, is u itself: h = r^T r of the
+    // reversed matrix gives h^-1 = (J r^-1 J)(J r^-T J), and J r^-1 J is lower triangular.
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t j = 0; j < k; ++j)
+        h[static_cast<size_t>(i * k + j)] = matrix.hessian[static_cast<size_t>(
+            order[static_cast<size_t>(k - 1 - i)] * k + order[static_cast<size_t>(k - 1 - j)])];
+    for (int64_t i = 0; i < k; ++i) h[static_cast<size_t>(i * k + i)] += static_cast<float>(damping * mean);
+    if (!cholesky({h.data(), k, k, k}, matrix.threads)) continue;
+    invert_transposed({h.data(), k, k, k}, matrix.threads, {y.data(), k, k, k});
+    std::reverse(y.begin(), y.end());  // J y J
+    if (std::all_of(y.begin(), y.end(), [](float value) { return std::isfinite(value); }))
+      return InverseFactor{std::move(y), damping};
+  }
+  return internal_error(fmt::format("tensor {}: the Hessian of its inputs stays singular", matrix.name));
+}
+
+/// A few rows of weights on their way through the columns.
+class RowBlock {
+ public:
+  RowBlock(const MatrixToQuantize& matrix, const IntegerFormat& format, std::span<const int64_t> order,
+           const InverseFactor& factor, const OutlierChoice& choice, int64_t first, int64_t rows)
+      : format_(format),
+        order_(order),
+        factor_(factor),
+        choice_(choice),
+        first_(first),
+        rows_(rows),
+        k_(matrix.k),
+        weights_(static_cast<size_t>(rows * matrix.k)),
+        codes_(weights_.size()),
+        errors_(static_cast<size_t>(kBlockColumns * rows)) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < k_; ++i)
+        weights_[static_cast<size_t>(r * k_ + i)] =
+            matrix.weights[(first + r) * k_ + order[static_cast<size_t>(i)]];
+  }
+
+  void run() {
+    for (int64_t begin = 0; begin < k_; begin += kBlockColumns) {
+      const int64_t count = std::min(kBlockColumns, k_ - begin), end = begin + count;
+      std::fill(errors_.begin(), errors_.end(), 0.0f);
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t r = 0; r < rows_; ++r) round_one(r, i, begin, end);
+      if (end == k_) break;
+      float* u = const_cast<float*>(factor_.u.data());  // read alone
+      add_product({errors_.data(), count, rows_, rows_}, {u + begin * k_ + end, count, k_ - end, k_}, -1,
+                  false, 1, {weights_.data() + end, rows_, k_ - end, k_});
+    }
+  }
+
+  const uint8_t* codes(int64_t r) const { return codes_.data() + r * k_; }
+  /// The weight as the columns before it have changed it, when its turn came.
+  float weight(int64_t r, int64_t i) const { return weights_[static_cast<size_t>(r * k_ + i)]; }
+
+ private:
+  void round_one(int64_t r, int64_t i, int64_t begin, int64_t end) {
+    const int64_t column = order_[static_cast<size_t>(i)];
+    const IntegerRange& range =
+        choice_.ranges[static_cast<size_t>((first_ + r) * (k_ / format_.group) + column / format_.group)];
+    float* w = weights_.data() + r * k_;
+    const int code = nearest_code(format_, range, w[i]);
+    codes_[static_cast<size_t>(r * k_ + column)] = static_cast<uint8_t>(code);
+    const uint8_t* kept = choice_.kept_row(first_ + r, k_);
+    if (kept && !kept[column]) return;  // kept in FP16: no error worth carrying
+    const float* u = factor_.u.data() + i * k_;
+    const float error = (w[i] - value_of(format_, range, code)) / u[i];
+    errors_[static_cast<size_t>((i - begin) * rows_ + r)] = error;
+    for (int64_t j = i + 1; j < end; ++j) w[j] -= error * u[j];
+  }
+
+  const IntegerFormat& format_;
+  std::span<const int64_t> order_;
+  const InverseFactor& factor_;
+  const OutlierChoice& choice_;
+  int64_t first_, rows_, k_;
+  std::vector<float> weights_;  ///< [rows, k] in order
+  std::vector<uint8_t> codes_;  ///< [rows, k] in the matrix's own order
+  std::vector<float> errors_;   ///< [columns of a block, rows]
+};
+
+}  // namespace
+
+Result<QuantizedMatrix> quantize_gptq(const MatrixToQuantize& matrix, const IntegerFormat& format,
+                                      const GptqOptions& options) {
+  const int64_t k = matrix.k;
+  QUINTET_CHECK(static_cast<int64_t>(matrix.hessian.size()) == k * k, "tensor {}: a Hessian of {} entries",
+                matrix.name, matrix.hessian.size());
+  std::vector<float> moments(static_cast<size_t>(k));
+  for (int64_t i = 0; i < k; ++i)
+    moments[static_cast<size_t>(i)] = matrix.hessian[static_cast<size_t>(i * k + i)];
+  std::vector<int64_t> order(static_cast<size_t>(k));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (options.act_order)
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return moments[static_cast<size_t>(a)] > moments[static_cast<size_t>(b)];
+    });
+
+  MatrixToQuantize weighted = matrix;
+  weighted.moments = moments;
+  const OutlierChoice choice = choose_outliers(weighted, format, {.share = options.outlier_share});
+  TRY_ASSIGN(const InverseFactor factor, inverse_factor(matrix, order, options.damping));
+
+  RowWriter writer(matrix, format);
+  std::vector<float> changed(choice.kept.empty() ? 0 : static_cast<size_t>(matrix.n * k));
+  parallel_for((matrix.n + kRowsAtOnce - 1) / kRowsAtOnce, matrix.threads, [&](int64_t index) {
+    const int64_t first = index * kRowsAtOnce, rows = std::min(kRowsAtOnce, matrix.n - first);
+    RowBlock block(matrix, format, order, factor, choice, first, rows);
+    block.run();
+    for (int64_t r = 0; r < rows; ++r) {
+      writer.write(first + r, choice.ranges.data() + (first + r) * (k / format.group), block.codes(r));
+      if (changed.empty()) continue;
+      for (int64_t i = 0; i < k; ++i)
+        changed[static_cast<size_t>((first + r) * k + order[static_cast<size_t>(i)])] = block.weight(r, i);
+    }
+  });
+  QuantizedMatrix quantized = writer.finish();
+  add_outliers(choice, quantized, changed.data());
+  if (factor.damping > options.damping)
+    quantized.note = fmt::format("damping raised from {:g} to {:g}: the Hessian was singular",
+                                 options.damping, factor.damping);
+  return quantized;
+}
+
+}  // namespace quintet
