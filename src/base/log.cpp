@@ -1,12 +1,29 @@
 // Sets up the one logger of the process.
 #include "base/log.h"
 
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <unistd.h>
 
+#include "base/printable.h"
+
 namespace quintet {
+namespace {
+
+/// The message of a log line. What it quotes from files and requests must not look like other lines.
+class SafePayload : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    constexpr size_t kMostBytes = 4096;
+    const std::string text = one_line({message.payload.data(), message.payload.size()}, kMostBytes);
+    out.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<SafePayload>(); }
+};
+
+}  // namespace
 
 Status configure_logging(const LogOptions& options) {
   auto level = spdlog::level::from_str(options.level);
@@ -28,7 +45,10 @@ Status configure_logging(const LogOptions& options) {
   }
   auto logger = std::make_shared<spdlog::logger>("quintet", sink);
   logger->set_level(level);
-  logger->set_pattern(options.file.empty() ? "%^%l%$ %v" : "%Y-%m-%dT%H:%M:%S.%f %l %v");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<SafePayload>('v').set_pattern(options.file.empty() ? "%^%l%$ %v"
+                                                                         : "%Y-%m-%dT%H:%M:%S.%f %l %v");
+  logger->set_formatter(std::move(formatter));
   logger->flush_on(spdlog::level::warn);
   spdlog::set_default_logger(std::move(logger));
   return {};

@@ -5,15 +5,18 @@
 #include <array>
 #include <new>
 
+#include "base/printable.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "cli/version.h"
+#include "io/mapping_guard.h"
 
 namespace quintet {
 namespace {
 
+constexpr size_t kMaxErrorBytes = 4096;
 constexpr int kDone = 0, kFailed = 1, kBadInput = 2, kSignalled = 128, kOutputClosed = 141;  // 128 + SIGPIPE
 
 struct VerbEntry {
@@ -58,21 +61,9 @@ std::string program_help() {
   return text;
 }
 
-/// One line, whatever the message quotes: a model file's strings must not move a terminal's cursor.
-std::string one_line(std::string_view text) {
-  std::string line;
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7F)
-      line += c;
-    else
-      line += c == '\n' ? "\\n" : c == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
-  }
-  return line;
-}
-
 int fail(std::string_view who, std::string_view message, int code) {
-  say(one_line(fmt::format("{}: {}", who, message)));
+  // Whatever the message quotes: a model file's strings must not move a terminal's cursor, nor fill it.
+  say(one_line(fmt::format("{}: {}", who, message), kMaxErrorBytes));
   return code;
 }
 
@@ -102,7 +93,6 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
   common.log.level = verb->default_log_level();
   CLI::App app(std::string(entry.summary), who);
   app.get_formatter()->column_width(34);
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   FlagSet flags(app);
   verb->declare(flags);
   flags.common(common);
@@ -128,6 +118,7 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
 
 int run_app(int argc, char** argv) {
   ignore_broken_pipes();
+  guard_mappings();
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--help" || first == "-h" || first == "help") return print_and_end(program_help());
   if (first == "--version" || first == "-V") return print_and_end(version_text());

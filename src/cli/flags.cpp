@@ -19,7 +19,6 @@ namespace quintet {
 namespace {
 
 constexpr int64_t kMaxThreads = 1024;
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 constexpr size_t kReadBytes = 64 << 10;
 
 template <class T>
@@ -30,6 +29,15 @@ bool parse_whole(const std::string& text, T& value) {
 
 CLI::Validator check(std::function<std::string(std::string&)> test) {
   return CLI::Validator(std::move(test), "");
+}
+
+/// Says what was missing in the word that --help has for it.
+CLI::Validator not_empty(const std::string& kind) {
+  return CLI::Validator(
+      [kind](std::string& text) {
+        return text.empty() ? fmt::format("found nothing, allowed is {}", kind) : "";
+      },
+      "");
 }
 
 std::string check_whole(const std::string& text, int64_t low, int64_t high) {
@@ -64,13 +72,16 @@ void FlagSet::optional_model(std::string& path) {
 
 Flag FlagSet::text(const std::string& name, std::string& value, const std::string& kind,
                    const std::string& help) {
-  return Flag(app_.add_option(name, value, help)->type_name(kind));
+  CLI::Option* option = app_.add_option(name, value, help)->type_name(kind);
+  if (kind != "TEXT") option->check(not_empty(kind));
+  return Flag(option);
 }
 
 Flag FlagSet::text_pair(const std::string& name, std::pair<std::string, std::string>& values,
                         const std::string& kind, const std::string& help) {
-  return Flag(app_.add_option(name, values, help)->type_name(kind)->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeAll));
+  return Flag(app_.add_option(name, values, help)
+                  ->type_name(kind)
+                  ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
 }
 
 Flag FlagSet::toggle(const std::string& name, bool& value, const std::string& help) {
@@ -137,6 +148,7 @@ void FlagSet::common(CommonOptions& common) {
       ->group(group);
   app_.add_option("--log-file", common.log.file, "Log to this file instead of stderr")
       ->type_name("FILE")
+      ->check(not_empty("FILE"))
       ->group(group);
 }
 
@@ -202,7 +214,7 @@ Result<std::string> TextSource::read(std::string_view what) const {
   return read_text("-", what);
 }
 
-Result<std::string> read_text(const std::string& path, std::string_view what) {
+Result<std::string> read_text(const std::string& path, std::string_view what, uint64_t limit_bytes) {
   const bool standard_input = path == "-";
   const auto error = [&](int number) {
     auto message =
@@ -225,9 +237,10 @@ Result<std::string> read_text(const std::string& path, std::string_view what) {
       status = error(number);
       break;
     }
-    if (bytes.size() > kMaxTextBytes) {
-      status = bad_input(fmt::format("{} ({}): found more than {}, allowed is {}", path, what,
-                                     format_bytes(kMaxTextBytes), format_bytes(kMaxTextBytes)));
+    if (bytes.size() > limit_bytes) {
+      status = bad_input(fmt::format("{} ({}): found more than {}, allowed is {}",
+                                     standard_input ? "standard input" : path, what,
+                                     format_bytes(limit_bytes), format_bytes(limit_bytes)));
       break;
     }
   }

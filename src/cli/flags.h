@@ -46,11 +46,12 @@ class FlagSet {
   void models(std::vector<std::string>& paths);
   /// The same where something else may stand for it.
   void optional_model(std::string& path);
-  /// `name` as "-n,--tokens"; `kind` is what --help shows for the value: "FILE".
+  /// `name` as "-n,--tokens"; `kind` is what --help shows for the value: "FILE". Only where that is "TEXT"
+  /// may the value be empty: elsewhere it would look as if the flag were not there.
   Flag text(const std::string& name, std::string& value, const std::string& kind, const std::string& help);
   /// Two values after one flag; `kind` as "MODEL FILE".
-  Flag text_pair(const std::string& name, std::pair<std::string, std::string>& values, const std::string& kind,
-                 const std::string& help);
+  Flag text_pair(const std::string& name, std::pair<std::string, std::string>& values,
+                 const std::string& kind, const std::string& help);
   Flag toggle(const std::string& name, bool& value, const std::string& help);
   Flag choice(const std::string& name, std::string& value, std::vector<std::string> allowed,
               const std::string& help);
@@ -117,8 +118,12 @@ struct TextSource {
   bool from_file() const { return !text_flag.given(); }
 };
 
+/// More is no prompt for any context.
+inline constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
+
 /// All bytes of a file ("-": standard input). `what` says in errors what it was meant to be.
-Result<std::string> read_text(const std::string& path, std::string_view what);
+Result<std::string> read_text(const std::string& path, std::string_view what,
+                              uint64_t limit_bytes = kMaxTextBytes);
 
 /// The offset of the first byte that is not UTF-8, or npos.
 size_t find_broken_utf8(std::string_view text);

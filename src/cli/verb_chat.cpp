@@ -6,12 +6,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "cli/conversation.h"
 #include "cli/flags.h"
 #include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
+#include "io/mapped_file.h"
 
 namespace quintet {
 namespace {
@@ -32,6 +34,8 @@ constexpr std::string_view kHelp =
     "next\n"
     "//TEXT        sends /TEXT\n"
     "Ctrl-C stops an answer; twice, the program.";
+
+constexpr size_t kMostErrorBytes = 4096;
 
 enum class Overflow { error, drop_turns };
 
@@ -78,7 +82,7 @@ class ChatVerb : public Verb {
   VerbOutcome talk(Interrupts& interrupts) {
     const bool terminal = stdin_is_terminal();
     if (terminal)
-      say(fmt::format("{}: context of {} tokens, /help tells more", session_.model->config.name,
+      say(fmt::format("{}: context of {} tokens, /help tells more", one_line(session_.model->config.name, 80),
                       session_.engine->limits().context));
     LineReader reader(&interrupts);
     std::string text;
@@ -106,7 +110,7 @@ class ChatVerb : public Verb {
       if (status) continue;
       // A script must not go on with half a conversation; a person can mend it.
       if (!terminal || status.error().kind == ErrorKind::cancelled) return status;
-      say(status.error().message);
+      say(one_line(status.error().message, kMostErrorBytes));
     }
   }
 
@@ -172,7 +176,8 @@ class ChatVerb : public Verb {
   }
 
   Status load(const std::string& path) {
-    TRY_ASSIGN(const std::string text, read_text(path, "conversation"));
+    TRY_ASSIGN(const std::string text,
+               read_text_file(path, kMaxTextBytes));  // no pipe, which could keep one waiting
     TRY_ASSIGN(Json loaded, parse_messages(text, path, nullptr));
     reset();
     const bool brings_system = !loaded.empty() && loaded[0]["role"] == "system";

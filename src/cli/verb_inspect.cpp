@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/quant_scheme.h"
@@ -213,7 +214,10 @@ class InspectVerb : public Verb {
   }
 
   std::string table(const Json& report) const {
-    const auto text = [](const Json& value) { return value.get<std::string>(); };
+    const auto text = [](const Json& value) {
+      constexpr size_t kMostBytes = 200;
+      return one_line(value.get_ref<const std::string&>(), kMostBytes);
+    };
     const auto number = [](const Json& value) { return value.get<uint64_t>(); };
     std::string out;
     const auto row = [&out](std::string_view label, const std::string& value) {

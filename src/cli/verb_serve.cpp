@@ -1,17 +1,21 @@
 // `quintet serve`: an engine behind HTTP until somebody stops it.
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "base/log.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/session.h"
-#include "server/server.h"
+#include "server/options_check.h"
 
 namespace quintet {
 namespace {
+
+constexpr uint64_t kMaxKeyBytes = 4096;
 
 class ServeVerb : public Verb {
  public:
@@ -47,13 +51,8 @@ class ServeVerb : public Verb {
 
   VerbOutcome run(const CommonOptions& common) override {
     TRY(model_.check());
-    if (!api_key_path_.empty()) {
-      TRY_ASSIGN(server_.api_key, read_text(api_key_path_, "API key"));
-      while (!server_.api_key.empty() && (server_.api_key.back() == '\n' || server_.api_key.back() == '\r'))
-        server_.api_key.pop_back();
-      if (server_.api_key.empty())
-        return bad_input(fmt::format("{}: found no key, allowed is one line of text", api_key_path_));
-    }
+    TRY(check_server_options(server_));
+    if (!api_key_path_.empty()) TRY(read_api_key());
     const EngineOptions engine{.context = static_cast<int32_t>(context_),
                                .sequences = static_cast<int32_t>(sequences_),
                                .waiting = static_cast<int32_t>(waiting_),
@@ -61,14 +60,16 @@ class ServeVerb : public Verb {
     TRY_ASSIGN(Session session, open_session(model_, common, text_.load_options(context_), engine));
     TRY(check_context(context_, *session.model));
     TRY(session.start(engine));
+    if (!session.model->chat_template_error.empty())
+      LOG_WARN("{}; chats are refused", session.model->chat_template_error);
     server_.port = static_cast<uint16_t>(port_);
     server_.grace_ms = grace_s_ * 1000;
     server_.numerics_id = session.backend->numerics().id();
     Interrupts interrupts(/*kill_after=*/3);
     TRY_ASSIGN(const auto server, start_server(*session.engine, *session.model, server_));
     const EngineLimits limits = session.engine->limits();
-    LOG_INFO("{} answers at http://{}:{}/v1 ({} requests of {} tokens at once)", server->model_id(),
-             server_.host, server->port(), limits.sequences, limits.context);
+    LOG_INFO("{} answers at http://{}/v1 ({} requests of {} tokens at once)", server->model_id(),
+             authority(server_.host, server->port()), limits.sequences, limits.context);
     wait_for_signal(interrupts);
     LOG_INFO("stopping: running answers have {} s, a second signal cuts them", grace_s_);
     server->request_stop();
@@ -77,11 +78,25 @@ class ServeVerb : public Verb {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       if (!done.stop_requested()) server->request_stop();
     });
-    server->wait();
+    if (const Status ended = server->wait(); !ended) {
+      LOG_ERROR("{}; the server ends without it", ended.error().message);
+      std::_Exit(1);  // destructors would wait for the thread
+    }
     return {};  // being told to stop is how a server ends well: exit code 0
   }
 
  private:
+  Status read_api_key() {
+    TRY_ASSIGN(server_.api_key, read_text(api_key_path_, "API key", kMaxKeyBytes));
+    std::string& key = server_.api_key;
+    while (key.ends_with('\n') || key.ends_with('\r')) key.pop_back();
+    // What a header can carry; anything else no client could ever send.
+    const bool sendable = std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+    if (!key.empty() && sendable) return {};
+    return bad_input(fmt::format("{}: found {}, allowed is one line of visible ASCII characters",
+                                 api_key_path_, key.empty() ? "no key" : "other characters"));
+  }
+
   static void wait_for_signal(const Interrupts& interrupts) {
     while (interrupts.signal() == 0) {
       pollfd wait{interrupts.wake_fd(), POLLIN, 0};

@@ -1,7 +1,7 @@
 // `quintet tokenize`: text to ids, ids to text, one at a time or line by line.
 #include <charconv>
-#include <nlohmann/json.hpp>
 
+#include "base/json_parse.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
 
@@ -146,7 +146,7 @@ class TokenizeVerb : public Verb {
   }
 
   Status take_line(const Tokenizer& tokenizer, const std::string& line, std::string& out) const {
-    const Json value = Json::parse(line, nullptr, false);
+    const Json value = parse_json_tree(line);
     if (value.is_discarded())
       return bad_input(fmt::format("found text that is not JSON in UTF-8, allowed is a JSON {}",
                                    decode_ ? "list of ids" : "string"));

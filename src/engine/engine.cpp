@@ -21,7 +21,7 @@ Status check_options(const EngineOptions& options) {
   TRY(check_range("waiting", options.waiting, 1, 1 << 20));
   TRY(check_range("step_tokens", options.step_tokens, 1, 1 << 16));
   TRY(check_range("block_tokens", options.block_tokens, 1, 1024));
-  return check_range("unread_events", options.unread_events, 1, 1 << 24);
+  return check_range("unread_events", options.unread_events, 1, INT32_MAX);
 }
 
 }  // namespace

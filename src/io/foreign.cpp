@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/printable.h"
 #include "io/json_walk.h"
-#include "io/printable.h"
 
 namespace quintet {
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/printable.h"
 #include "io/gguf_layout.h"
-#include "io/printable.h"
 
 namespace quintet {
 

@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/printable.h"
 #include "io/gguf.h"
 #include "io/gguf_layout.h"
-#include "io/printable.h"
 
 namespace quintet {
 

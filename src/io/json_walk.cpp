@@ -1,12 +1,12 @@
 // Walks untrusted JSON value by value without building a tree.
 #include "io/json_walk.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "io/printable.h"
+#include "base/json_parse.h"
+#include "base/printable.h"
 
 namespace quintet {
 
@@ -136,7 +136,7 @@ Status walk_json(std::string_view text, std::string_view origin, int max_depth,
                  const std::function<Status(const JsonEvent&)>& visit) {
   TRY(check_token_lengths(text, origin));
   Walker walker(origin, max_depth, visit);
-  const bool complete = nlohmann::json::sax_parse(text.begin(), text.end(), &walker);
+  const bool complete = parse_json_events(text, walker);
   if (walker.error) return std::move(*walker.error);
   if (!complete) return bad_input(fmt::format("{}: found something that is not JSON", origin));
   return {};

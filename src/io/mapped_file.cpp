@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "io/mapping_guard.h"
+
 namespace quintet {
 
 namespace {
@@ -61,7 +63,9 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (file.bytes == 0) return MappedFile(path, {});
   void* data = ::mmap(nullptr, file.bytes, PROT_READ, MAP_SHARED, file.descriptor.number, 0);
   if (data == MAP_FAILED) return system_error(path, "map into memory", errno);
-  return MappedFile(path, {static_cast<const uint8_t*>(data), file.bytes});
+  const std::span<const uint8_t> bytes(static_cast<const uint8_t*>(data), file.bytes);
+  enter_mapping(bytes, path);
+  return MappedFile(path, bytes);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -74,7 +78,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  leave_mapping(bytes_);
+  ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
 }
 
 void read_ahead(std::span<const uint8_t> mapped) {

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/units.h"
 #include "io/foreign.h"
 #include "io/json_walk.h"
-#include "io/printable.h"
 
 namespace quintet {
 
@@ -62,7 +62,8 @@ Status read_sidecar(const std::string& folder, std::string_view name, uint64_t l
                     std::string& text) {
   const auto path = fmt::format("{}/{}", folder, name);
   std::error_code error;
-  if (!fs::exists(path, error)) return {};
+  // Of the name itself: a link that leads nowhere is a fault, not an absence.
+  if (!fs::exists(fs::symlink_status(path, error))) return {};
   TRY_ASSIGN(text, read_text_file(path, limit_bytes));
   return {};
 }
@@ -150,6 +151,7 @@ void set_matrix(ModelTensor& tensor) {
 }  // namespace
 
 Result<ModelFiles> ModelFiles::open(const std::string& path, const OpenOptions& options) {
+  if (path.empty()) return bad_input("found an empty path, allowed is that of a model file or folder");
   std::error_code error;
   const auto status = fs::status(path, error);
   if (!fs::exists(status))

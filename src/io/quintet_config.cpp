@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "io/json_walk.h"
-#include "io/printable.h"
+#include "base/printable.h"
 
 namespace quintet {
 

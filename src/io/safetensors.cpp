@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/printable.h"
 #include "io/json_walk.h"
-#include "io/printable.h"
 
 namespace quintet {
 

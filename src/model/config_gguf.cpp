@@ -18,6 +18,9 @@ class GgufFields {
  public:
   GgufFields(const GgufFile& file, std::string_view prefix) : file_(file), prefix_(prefix) {}
 
+  /// Of the network, for uniform_count_or().
+  void set_layers(int32_t layers) { layers_ = layers; }
+
   std::string key(std::string_view name) const { return fmt::format("{}.{}", prefix_, name); }
   bool has(std::string_view name) const { return file_.has(key(name)); }
 
@@ -40,6 +43,11 @@ class GgufFields {
   /// A count that some files give once and some once a layer; layers that differ are not supported.
   Result<int32_t> uniform_count_or(std::string_view name, int32_t fallback) const {
     if (!file_.is_array(key(name))) return count_or(name, fallback);
+    // Before the values are widened: such an array may be as long as the file.
+    if (const uint64_t found = file_.find(key(name))->count;
+        found != 1 && found != static_cast<uint64_t>(layers_))
+      return bad_input(fmt::format("{}: {} has {} values; allowed is one, or one for each of {} layers",
+                                   file_.path(), key(name), found, layers_));
     TRY_ASSIGN(const std::vector<int64_t> values, file_.get_i64s(key(name)));
     if (values.empty() ||
         std::any_of(values.begin(), values.end(), [&](int64_t v) { return v != values[0]; })) {
@@ -58,6 +66,7 @@ class GgufFields {
 
   const GgufFile& file_;
   std::string prefix_;
+  int32_t layers_ = 0;
 };
 
 /// A one-dimensional tensor of frequencies' divisors, decoded.
@@ -174,7 +183,7 @@ Result<DraftedConfig> read_gguf_config(const ModelFiles& files, int32_t context)
     return bad_input(fmt::format("{}: general.architecture is '{}'; supported are {}", file.path(), name,
                                  allowed_gguf_architectures()));
   }
-  const GgufFields fields(file, name);
+  GgufFields fields(file, name);
   ModelConfig& config = out.config;
   ConfigDraft& draft = out.draft;
   draft.origin = file.path();
@@ -184,6 +193,7 @@ Result<DraftedConfig> read_gguf_config(const ModelFiles& files, int32_t context)
   TRY_ASSIGN(const std::string_view model_name, file.get_string_or("general.name", ""));
   config.name = model_name;
   TRY_ASSIGN(config.layers, fields.count("block_count"));
+  fields.set_layers(config.layers);
   TRY_ASSIGN(config.hidden, fields.count("embedding_length"));
   TRY_ASSIGN(config.ffn, fields.uniform_count_or("feed_forward_length", 0));
   TRY_ASSIGN(config.heads, fields.uniform_count_or("attention.head_count", 0));

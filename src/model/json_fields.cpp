@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <unordered_set>
+
+#include "base/json_parse.h"
 
 namespace quintet {
 namespace {
@@ -100,8 +103,23 @@ Result<std::optional<JsonFields>> JsonFields::object(std::string_view key) const
 }
 
 Result<nlohmann::json> parse_json_object(const std::string& text, const std::string& origin) {
-  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  using Event = nlohmann::json::parse_event_t;
+  std::vector<std::unordered_set<std::string>> open;  // the keys so far of each open object
+  std::string twice;
+  const auto note_key = [&](int, Event event, nlohmann::json& value) {
+    if (event == Event::object_start) open.emplace_back();
+    if (event == Event::object_end) open.pop_back();
+    if (event == Event::key && !open.back().insert(value.get<std::string>()).second && twice.empty())
+      twice = shown(value);
+    return true;
+  };
+  if (const size_t nul = find_nul(text); nul != std::string::npos)
+    return bad_input(fmt::format("{}: found a NUL byte at byte {}; allowed is JSON text", origin, nul + 1));
+  nlohmann::json parsed = parse_json_tree(text, note_key);
   if (parsed.is_discarded()) return bad_input(fmt::format("{}: not valid JSON", origin));
+  if (!twice.empty())
+    return bad_input(
+        fmt::format("{}: the key {} is there twice in one object; allowed is once", origin, twice));
   if (!parsed.is_object()) return bad_input(fmt::format("{}: the outermost value is not an object", origin));
   return parsed;
 }

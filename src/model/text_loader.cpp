@@ -203,13 +203,13 @@ void compare_tokenizers(const Tokenizer& used, const Tokenizer& own, const std::
 /// Tokens like <|im_start|> that a template writes must exist, or the model sees them letter by letter.
 void check_template_tokens(const Tokenizer& tokenizer, const Model& model) {
   const std::string& source = model.chat_template_source;
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
   for (size_t begin = source.find("<|"); begin != std::string::npos; begin = source.find("<|", begin + 2)) {
-    const size_t end = source.find("|>", begin + 2);
-    if (end == std::string::npos) return;
+    // Letter by letter to the end of the name: looking for "|>" could cross the whole template for every
+    // "<|".
+    const size_t end = std::min(source.find_first_not_of(kLetters, begin + 2), source.size());
+    if (end == begin + 2 || source.compare(end, 2, "|>") != 0) continue;
     const std::string_view token = std::string_view(source).substr(begin, end + 2 - begin);
-    constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
-    const std::string_view inner = token.substr(2, token.size() - 4);
-    if (inner.empty() || inner.find_first_not_of(kLetters) != inner.npos) continue;
     if (!tokenizer.find(token)) {
       LOG_WARN("{}: the chat template writes {}, which is no token of the vocabulary", model.path, token);
       return;
@@ -242,7 +242,6 @@ Status load_template(const ModelFiles& files, const ModelFiles* elsewhere, const
   } else {  // the model can still continue raw text
     model.chat_template_error =
         fmt::format("{}: its chat template: {}", files.path(), parsed.error().message);
-    LOG_WARN("{}", model.chat_template_error);
   }
   return {};
 }

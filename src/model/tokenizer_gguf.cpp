@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "io/printable.h"
+#include "base/printable.h"
+#include "text/tokenizer_limits.h"
 
 namespace quintet {
 namespace {
@@ -55,15 +56,24 @@ class Reader {
   }
 
  private:
+  /// The length of an array, before it is read: an entry takes several times its bytes in the file.
+  Status check_count(std::string_view key, uint64_t least, uint64_t most) const {
+    const GgufValue* value = file_.find(key);
+    if (value == nullptr || value->type != GgufType::array || (value->count >= least && value->count <= most))
+      return {};  // what is absent or of another type is told by who reads it
+    return bad_input(least == most ? fmt::format("{}: {} has {} entries for {} tokens", file_.path(), key,
+                                                 value->count, most)
+                                   : fmt::format("{}: {} has {} entries; allowed are {} to {}", file_.path(),
+                                                 key, value->count, least, most));
+  }
+
   Status read_tokens() {
+    TRY(check_count("tokenizer.ggml.tokens", 1, kMaxVocabulary));
     TRY_ASSIGN(const auto tokens, file_.get_strings("tokenizer.ggml.tokens"));
     spec_.tokens.assign(tokens.begin(), tokens.end());
     if (!file_.has("tokenizer.ggml.token_type")) return {};
+    TRY(check_count("tokenizer.ggml.token_type", tokens.size(), tokens.size()));
     TRY_ASSIGN(const auto types, file_.get_i64s("tokenizer.ggml.token_type"));
-    if (types.size() != tokens.size()) {
-      return bad_input(fmt::format("{}: tokenizer.ggml.token_type has {} entries for {} tokens", file_.path(),
-                                   types.size(), tokens.size()));
-    }
     spec_.types.reserve(types.size());
     for (size_t id = 0; id < types.size(); ++id) {
       static constexpr TokenType kTypes[] = {TokenType::normal,  TokenType::normal,       TokenType::unknown,
@@ -110,17 +120,15 @@ class Reader {
   }
 
   Status read_merges() {
+    TRY(check_count("tokenizer.ggml.merges", 0, kMaxMerges));
     TRY_ASSIGN(const auto merges, file_.get_strings("tokenizer.ggml.merges"));
     spec_.merges.assign(merges.begin(), merges.end());
     return {};
   }
 
   Status read_scores() {
+    TRY(check_count("tokenizer.ggml.scores", spec_.tokens.size(), spec_.tokens.size()));
     TRY_ASSIGN(const auto scores, file_.get_f32s("tokenizer.ggml.scores"));
-    if (scores.size() != spec_.tokens.size()) {
-      return bad_input(fmt::format("{}: tokenizer.ggml.scores has {} entries for {} tokens", file_.path(),
-                                   scores.size(), spec_.tokens.size()));
-    }
     spec_.scores.assign(scores.begin(), scores.end());
     return {};
   }

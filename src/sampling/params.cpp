@@ -22,6 +22,7 @@ Status check_sampling(const SampleParams& params) {
   const Range ranges[] = {
       {"temperature", params.temperature, 0, 100},
       {"top_k", static_cast<double>(params.top_k), 0, 1 << 30},
+      {"top_p", params.top_p, 0, 1},
       {"min_p", params.min_p, 0, 1},
       {"repeat_penalty", params.repeat_penalty, 0.01, 100},
       {"presence_penalty", params.presence_penalty, -2, 2},
@@ -33,19 +34,16 @@ Status check_sampling(const SampleParams& params) {
     if (!(range.value >= static_cast<float>(range.min) && range.value <= range.max))
       return bad_input(fmt::format("{}: found {:g}, allowed are {:g} to {:g}", range.name, range.value,
                                    range.min, range.max));
-  if (!(params.top_p > 0 && params.top_p <= 1))
-    return bad_input(fmt::format("top_p: found {:g}, allowed are numbers above 0 up to 1", params.top_p));
   return {};
 }
 
 Status check_stop_strings(const std::vector<std::string>& stops) {
   if (stops.size() > kMaxStopStrings)
-    return bad_input(
-        fmt::format("stop: found {} strings, allowed are at most {}", stops.size(), kMaxStopStrings));
+    return bad_input(fmt::format("found {} strings, allowed are at most {}", stops.size(), kMaxStopStrings));
   for (const std::string& stop : stops)
     if (stop.empty() || stop.size() > kMaxStopBytes)
       return bad_input(
-          fmt::format("stop: found a string of {} bytes, allowed are 1 to {}", stop.size(), kMaxStopBytes));
+          fmt::format("found a string of {} bytes, allowed are 1 to {}", stop.size(), kMaxStopBytes));
   return {};
 }
 

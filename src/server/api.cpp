@@ -11,12 +11,14 @@
 #include <random>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "server/errors.h"
 #include "server/shapes.h"
 
 namespace quintet {
 namespace {
 
+constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kContinuedTokens = 8;  ///< holds the longest character that a prompt may end inside of
 constexpr int64_t kMinJsonValues = 1 << 18;
 
@@ -36,7 +38,9 @@ std::string name_of_model(const Model& model, const std::string& alias) {
   std::filesystem::path path(model.path);
   if (!path.has_filename()) path = path.parent_path();  // "folder/"
   const std::string name = path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
-  return name.empty() ? "model" : name;
+  if (name.empty()) return "model";
+  // It goes into JSON and log lines, and file names are any bytes.
+  return one_line(name, kMaxNameBytes);
 }
 
 HttpResponse json_response(std::string json) {
@@ -254,7 +258,8 @@ void Api::chat(const HttpRequest& request, const std::shared_ptr<HttpExchange>& 
   auto parsed = parse_chat_request(request.body, rules());
   if (!parsed) return refuse(exchange, parsed.error());
   if (const auto error = check_model(parsed->settings.model)) return refuse(exchange, *error);
-  auto tokens = prompts_.conversation({parsed->messages_json, parsed->tools_json, parsed->extra_json});
+  auto tokens = prompts_.conversation({parsed->messages_json, parsed->tools_json, parsed->extra_json},
+                                      static_cast<size_t>(engine_.limits().context));
   if (!tokens) return refuse(exchange, api_error(tokens.error(), "messages"));
   submit(Endpoint::chat, std::move(parsed->settings), {std::move(*tokens), false}, exchange);
 }
@@ -264,7 +269,9 @@ void Api::complete(const HttpRequest& request, const std::shared_ptr<HttpExchang
   auto parsed = parse_completion_request(request.body, rules());
   if (!parsed) return refuse(exchange, parsed.error());
   if (const auto error = check_model(parsed->settings.model)) return refuse(exchange, *error);
-  auto tokens = parsed->prompt_tokens ? std::move(*parsed->prompt_tokens) : prompts_.raw(parsed->prompt);
+  auto tokens = parsed->prompt_tokens
+                    ? std::move(*parsed->prompt_tokens)
+                    : prompts_.raw(parsed->prompt, static_cast<size_t>(engine_.limits().context));
   submit(Endpoint::completions, std::move(parsed->settings), {std::move(tokens), true}, exchange);
 }
 
@@ -274,13 +281,19 @@ ApiResult<int32_t> Api::room_for_answer(const GenerationSettings& settings, size
   const int64_t prompt = static_cast<int64_t>(prompt_tokens);
   const int64_t answer = settings.max_tokens.value_or(1);
   if (prompt + answer <= context) return static_cast<int32_t>(settings.max_tokens.value_or(0));
+  const char* field = endpoint == Endpoint::chat ? "messages" : "prompt";
+  if (prompt > context)  // it was not counted to its end
+    return field_error(
+        field,
+        fmt::format("This model's maximum context length is {} tokens. However, the {} alone took "
+                    "more. Please reduce the length of the {}.",
+                    context, field, field),
+        "context_length_exceeded");
   return field_error(
-      endpoint == Endpoint::chat ? "messages" : "prompt",
+      field,
       fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in "
-                  "the {}, {} "
-                  "in the completion). Please reduce the length of the {} or of the completion.",
-                  context, prompt + answer, prompt, endpoint == Endpoint::chat ? "messages" : "prompt",
-                  answer, endpoint == Endpoint::chat ? "messages" : "prompt"),
+                  "the {}, {} in the completion). Please reduce the length of the {} or of the completion.",
+                  context, prompt + answer, prompt, field, answer, field),
       "context_length_exceeded");
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "server/http_connection.h"
+#include "server/options_check.h"
 
 namespace quintet {
 namespace {
@@ -22,11 +23,15 @@ class BeastServer : public HttpServer {
         acceptor_(strand_),
         pause_(strand_),
         work_(hub_.io.get_executor()) {}
-  ~BeastServer() override { close(); }
+  ~BeastServer() override {
+    if (threads_.empty()) return;
+    begin_close();
+    join();
+  }
 
   Status listen() {
     ErrorCode error;
-    const auto where = fmt::format("{}:{}", hub_.options.host, hub_.options.port);
+    const auto where = authority(hub_.options.host, hub_.options.port);
     tcp::resolver resolver(hub_.io);
     const auto found = resolver.resolve(hub_.options.host, std::to_string(hub_.options.port),
                                         tcp::resolver::passive | tcp::resolver::numeric_service, error);
@@ -38,8 +43,13 @@ class BeastServer : public HttpServer {
     if (error) return io_error(fmt::format("cannot listen on {}: {}", where, error.message()));
     port_ = acceptor_.local_endpoint(error).port();
     asio::post(strand_, [this] { accept(); });
-    for (int i = 0; i < std::max(1, hub_.options.threads); ++i)
-      threads_.emplace_back([this] { hub_.io.run(); });
+    running_ = std::max(1, hub_.options.threads);
+    for (int i = running_; i > 0; --i)
+      threads_.emplace_back([this] {
+        hub_.io.run();
+        std::lock_guard lock(hub_.mutex);
+        if (--running_ == 0) hub_.idle.notify_all();
+      });
     return {};
   }
 
@@ -61,16 +71,30 @@ class BeastServer : public HttpServer {
                               [&] { return hub_.connections.empty(); });
   }
 
-  void close() override {
-    if (threads_.empty()) return;
+  bool close(int64_t timeout_ms) override {
+    if (threads_.empty()) return true;
+    begin_close();
+    {
+      std::unique_lock lock(hub_.mutex);
+      if (!hub_.idle.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return running_ == 0; }))
+        return false;
+    }
+    join();
+    return true;
+  }
+
+ private:
+  void begin_close() {
     drain();
     asio::post(strand_, [this] { hub_.each([](Connection& connection) { connection.close(); }); });
     work_.reset();
+  }
+
+  void join() {
     for (auto& thread : threads_) thread.join();
     threads_.clear();
   }
 
- private:
   ErrorCode open(const tcp::endpoint& endpoint) {
     ErrorCode error;
     acceptor_.close(error);
@@ -127,6 +151,7 @@ class BeastServer : public HttpServer {
   asio::steady_timer pause_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::vector<std::thread> threads_;
+  int running_ = 0;  ///< threads that have not ended, guarded by hub_.mutex
   uint16_t port_ = 0;
 };
 

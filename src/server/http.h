@@ -70,14 +70,14 @@ struct HttpOptions {
 /// Listens and answers on threads of its own. Exchanges must be gone before it is destroyed.
 class HttpServer {
  public:
-  virtual ~HttpServer() = default;  ///< close()
+  virtual ~HttpServer() = default;  ///< close(), however long a handler takes
   virtual uint16_t port() const = 0;
   /// Takes no more connections, closes those that wait for nothing; running answers go on and are their last.
   virtual void drain() = 0;
   /// Waits until every connection has ended; false where some are left after the time.
   virtual bool wait_idle(int64_t timeout_ms) = 0;
-  /// Closes what is left and joins the threads.
-  virtual void close() = 0;
+  /// Closes what is left and joins the threads; false where one of them is still in a handler after the time.
+  virtual bool close(int64_t timeout_ms) = 0;
 };
 
 Result<std::unique_ptr<HttpServer>> start_http(const HttpOptions& options, HttpHandler handler,

@@ -92,6 +92,11 @@ class RequestReader {
         break;
       }
       if (error) {
+        // Beast reads the end of the line as part of the version.
+        const std::string_view rest(bytes + used, size - used);
+        if (error == bhttp::error::bad_version && rest.find(" HTTP/1.") != rest.npos &&
+            rest.find('\n') < rest.find("\r\n"))
+          error = bhttp::error::bad_line_ending;
         refuse(error);
         break;
       }

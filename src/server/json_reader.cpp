@@ -3,10 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
 #include <vector>
+
+#include "base/json_parse.h"
 
 namespace quintet {
 namespace {
@@ -42,16 +43,9 @@ class Builder {
     return true;
   }
 
-  template <class Exception>
-  bool parse_error(size_t position, const std::string&, const Exception& exception) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ...": the tail is for
-    // people.
-    std::string_view what = exception.what();
-    for (std::string_view mark : {"] ", ": "})
-      if (const size_t at = what.find(mark); at != std::string_view::npos)
-        what = what.substr(at + mark.size());
-    std::string reason(what.substr(0, 160));
-    return fail(path(), fmt::format("The body is not valid JSON at byte {}: {}", position, reason),
+  bool parse_error(size_t position, const std::string&, const json::exception& exception) {
+    return fail(path(),
+                fmt::format("The body is not valid JSON at byte {}: {}", position, json_reason(exception)),
                 "invalid_json");
   }
 
@@ -137,7 +131,7 @@ class Builder {
 
 ApiResult<nlohmann::ordered_json> parse_json(std::string_view text, const JsonLimits& limits) {
   Builder builder(limits);
-  json::sax_parse(text.begin(), text.end(), &builder);
+  parse_json_events(text, builder);
   return builder.take();
 }
 

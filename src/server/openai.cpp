@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "sampling/params.h"
 #include "server/fields.h"
+#include "text/template_names.h"
 
 namespace quintet {
 namespace {
@@ -110,8 +110,6 @@ void read_common(Fields& fields, std::optional<ApiError>& error, const RequestRu
   read_stop(fields, settings.stop);
   settings.temperature = to_float(fields.number("temperature", 0, kMaxTemperature));
   settings.top_p = to_float(fields.number("top_p", 0, 1));
-  // OpenAI allows 0; what it means is the smallest set, the best token alone.
-  if (settings.top_p) settings.top_p = std::max(*settings.top_p, std::numeric_limits<float>::min());
   settings.min_p = to_float(fields.number("min_p", 0, 1));
   settings.repeat_penalty = to_float(fields.number("repeat_penalty", kMinRepeatPenalty, kMaxRepeatPenalty));
   if (const auto same = to_float(fields.number("repetition_penalty", kMinRepeatPenalty, kMaxRepeatPenalty))) {
@@ -305,6 +303,11 @@ void read_template_variables(Fields& fields, ChatRequest& request) {
   const Json* given = fields.take("chat_template_kwargs");
   if (given != nullptr && !given->is_object())
     return fields.fail_type("chat_template_kwargs", "an object", *given);
+  if (given != nullptr)
+    for (const auto& [name, value] : given->items())
+      if (is_template_name(name))
+        return fields.fail_value(fmt::format("chat_template_kwargs.{}", name),
+                                 "found a name that every template has already, allowed are others");
   Json extra = given != nullptr ? *given : Json::object();
   if (auto effort = fields.text("reasoning_effort")) extra["reasoning_effort"] = std::move(*effort);
   if (!extra.empty()) request.extra_json = extra.dump();

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 namespace quintet {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Bytes of the UTF-8 character that begins with `lead`.
 size_t character_bytes(char lead) {
@@ -18,25 +17,47 @@ size_t character_bytes(char lead) {
   return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/// One of Unicode's noncharacters U+FDD0 to U+FDEF, which are for a program's own use, that no text given
-/// contains.
-std::string unused_mark(const ConversationInput& input) {
-  for (unsigned low = 0x90; low <= 0xAF; ++low) {
-    const std::string mark = {'\xEF', '\xB7', static_cast<char>(low)};
-    if (input.messages_json.find(mark) == std::string::npos &&
-        input.tools_json.find(mark) == std::string::npos && input.extra_json.find(mark) == std::string::npos)
-      return mark;
+/// One of Unicode's noncharacters U+FDD0 to U+FDEF, which are for a program's own use.
+struct Mark {
+  std::string text;     ///< in UTF-8
+  std::string escaped;  ///< what tojson(ensure_ascii=true) makes of it
+};
+
+constexpr unsigned kFirstMark = 0xFDD0, kMarks = 32;
+
+/// A mark that no text given contains, neither as it is nor as an escape; none where all are there.
+std::optional<Mark> unused_mark(const ConversationInput& input) {
+  std::array<bool, kMarks> used{};
+  for (const std::string_view json :
+       {std::string_view(input.messages_json), std::string_view(input.tools_json),
+        std::string_view(input.extra_json)}) {
+    constexpr size_t kNone = std::string_view::npos;
+    for (size_t at = json.find("\xEF\xB7"); at != kNone && at + 2 < json.size();
+         at = json.find("\xEF\xB7", at + 2))
+      if (const unsigned index = static_cast<unsigned char>(json[at + 2]) - 0x90u; index < kMarks)
+        used[index] = true;
+    for (size_t at = json.find("\\u"); at != kNone && at + 6 <= json.size(); at = json.find("\\u", at + 2)) {
+      unsigned code = 0;
+      std::from_chars(json.data() + at + 2, json.data() + at + 6, code, 16);
+      if (code - kFirstMark < kMarks) used[code - kFirstMark] = true;
+    }
   }
-  return {};
+  const auto free = std::find(used.begin(), used.end(), false);
+  if (free == used.end()) return std::nullopt;
+  const auto index = static_cast<unsigned>(free - used.begin());
+  return Mark{{'\xEF', '\xB7', static_cast<char>(0x90 + index)},
+              fmt::format("\\u{:04x}", kFirstMark + index)};
 }
 
-/// Takes the marks out of a rendered text. Each stands behind the first character of what only looks special.
-std::vector<size_t> unmark(std::string& text, std::string_view mark) {
+/// Takes the marks, in both forms, out of a rendered text. Each stands behind the first character of what
+/// only looks special.
+std::vector<size_t> unmark(std::string& text, const Mark& mark) {
   std::vector<size_t> places;
-  size_t from = text.find(mark);
-  if (from == std::string::npos) return places;
-  std::string clean = text.substr(0, from);
-  while (from != std::string::npos) {
+  std::string clean;
+  size_t plain = text.find(mark.text), escaped = text.find(mark.escaped), taken = 0;
+  while (plain != escaped) {  // both npos: there are no more
+    const size_t from = std::min(plain, escaped);
+    clean += std::string_view(text).substr(taken, from - taken);
     // Where the template cut that character off, the mark may stand at the very beginning: then it means
     // nothing.
     if (!clean.empty()) {
@@ -45,12 +66,15 @@ std::vector<size_t> unmark(std::string& text, std::string_view mark) {
       }
       if (places.empty() || places.back() < begin) places.push_back(begin);
     }
-    const size_t next = text.find(mark, from + mark.size());
-    clean += std::string_view(text).substr(from + mark.size(),
-                                           next == std::string::npos ? next : next - from - mark.size());
-    from = next;
+    size_t& found = from == plain ? plain : escaped;
+    const std::string& form = from == plain ? mark.text : mark.escaped;
+    taken = from + form.size();
+    found = text.find(form, taken);
   }
-  text = std::move(clean);
+  if (taken > 0) {
+    clean += std::string_view(text).substr(taken);
+    text = std::move(clean);
+  }
   return places;
 }
 
@@ -61,63 +85,51 @@ std::string token_text_of(const Tokenizer& tokenizer, const std::optional<TokenI
 }  // namespace
 
 PromptBuilder::PromptBuilder(const Model& model) : model_(model) {
-  for (TokenId id = 0; id < model.tokenizer->vocabulary(); ++id)
-    if (model.tokenizer->is_special(id) && !model.tokenizer->token_text(id).empty())
-      specials_.emplace_back(model.tokenizer->token_text(id));
-  std::sort(specials_.begin(), specials_.end());
+  const Tokenizer& tokenizer = *model.tokenizer;
+  std::vector<std::pair<std::string_view, TokenId>> specials;
+  for (TokenId id = 0; id < tokenizer.vocabulary(); ++id)
+    if (tokenizer.is_special(id)) specials.emplace_back(tokenizer.token_text(id), id);
+  specials_ = PrefixTree(std::move(specials));
 }
 
-bool PromptBuilder::special_begins(std::string_view text) const {
-  // Narrows the sorted list by one byte at a time.
-  auto low = specials_.begin(), high = specials_.end();
-  for (size_t at = 0; at < text.size() && low != high; ++at) {
-    const auto byte_at = [at](const std::string& special) { return static_cast<unsigned char>(special[at]); };
-    const auto wanted = static_cast<unsigned char>(text[at]);
-    low = std::partition_point(low, high,
-                               [&](const std::string& special) { return byte_at(special) < wanted; });
-    high = std::partition_point(low, high,
-                                [&](const std::string& special) { return byte_at(special) <= wanted; });
-    if (low != high && low->size() == at + 1) return true;
-  }
-  return false;
-}
-
-std::string PromptBuilder::mark(std::string_view text, std::string_view mark) const {
-  std::string marked;
-  for (size_t at = 0; at < text.size();) {
-    const size_t step = std::min(character_bytes(text[at]), text.size() - at);
-    marked += text.substr(at, step);
-    if (special_begins(text.substr(at))) marked += mark;
+std::string PromptBuilder::mark(std::string text, std::string_view mark) const {
+  const auto begins = [&](char c) { return specials_.begins(static_cast<uint8_t>(c)); };
+  const auto first = std::find_if(text.begin(), text.end(), begins);
+  if (first == text.end()) return text;
+  const std::string_view given = text;
+  auto at = static_cast<size_t>(first - text.begin());
+  std::string marked(given.substr(0, at));
+  while (at < given.size()) {
+    const size_t step = std::min(character_bytes(given[at]), given.size() - at);
+    bool special = false;
+    if (begins(given[at])) specials_.each_prefix(given.substr(at), [&](size_t, TokenId) { special = true; });
+    marked += given.substr(at, step);
+    if (special) marked += mark;
     at += step;
   }
   return marked;
 }
 
-Result<std::vector<TokenId>> PromptBuilder::conversation(const ConversationInput& input) const {
+Result<std::vector<TokenId>> PromptBuilder::conversation(const ConversationInput& input,
+                                                         size_t max_tokens) const {
   if (!model_.chat_template && !model_.chat_template_error.empty())
     return bad_input("The model's chat template cannot be used: " + model_.chat_template_error);
   if (!model_.chat_template)
     return bad_input(
         "The model has no chat template; use /v1/completions, or start the server with --chat-template "
         "FILE.");
-  const std::string mark = unused_mark(input);
-  if (mark.empty())
+  const std::optional<Mark> mark = unused_mark(input);
+  if (!mark)
     return bad_input(
         "messages: found all of the noncharacters U+FDD0 to U+FDEF, allowed is to leave one unused");
-
-  Json messages = Json::parse(input.messages_json, nullptr, false);
-  if (!messages.is_array()) return bad_input("messages: found no JSON list, allowed is a list of messages");
-  for (Json& message : messages)
-    for (const char* name : {"content", "reasoning_content", "name"})
-      if (const auto found = message.find(name); found != message.end() && found->is_string())
-        *found = this->mark(found->get_ref<const std::string&>(), mark);
 
   const Tokenizer& tokenizer = *model_.tokenizer;
   using namespace std::chrono;
   TemplateInput render;
-  render.messages_json = messages.dump();
+  render.messages_json = input.messages_json;
   render.tools_json = input.tools_json;
   render.extra_json = input.extra_json;
+  render.rewrite = [&](std::string text) { return this->mark(std::move(text), mark->text); };
   render.bos_token = token_text_of(tokenizer, tokenizer.spec().bos);
   render.eos_token = token_text_of(tokenizer, tokenizer.spec().eos);
   render.now_unix_s = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
@@ -125,14 +137,18 @@ Result<std::vector<TokenId>> PromptBuilder::conversation(const ConversationInput
 
   EncodeOptions options;
   options.parse_special = true;
-  options.not_special_at = unmark(text, mark);
-  // Many templates write the BOS token themselves: never two.
-  options.add_bos = render.bos_token.empty() || !text.starts_with(render.bos_token);
+  options.not_special_at = unmark(text, *mark);
+  options.max_tokens = max_tokens;
+  // Many templates write the BOS token themselves: never two. What merely looks like one is none.
+  const bool has_bos = !render.bos_token.empty() && text.starts_with(render.bos_token) &&
+                       (options.not_special_at.empty() || options.not_special_at[0] != 0);
+  options.add_bos = !has_bos;
   return tokenizer.encode(text, options);
 }
 
-std::vector<TokenId> PromptBuilder::raw(std::string_view text) const {
+std::vector<TokenId> PromptBuilder::raw(std::string_view text, size_t max_tokens) const {
   EncodeOptions options;
+  options.max_tokens = max_tokens;
   options.parse_special = true;
   const std::string bos = token_text_of(*model_.tokenizer, model_.tokenizer->spec().bos);
   options.add_bos = bos.empty() || !text.starts_with(bos);

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "model/model.h"
+#include "text/prefix_tree.h"
 
 namespace quintet {
 
@@ -22,24 +23,25 @@ struct ConversationInput {
 /// Renders and encodes conversations for one model. Immutable; safe for many threads. The model must outlive
 /// it.
 ///
-/// What a message says may look like a special token ("<|im_end|>") without being one: before rendering, such
-/// places are marked with a character that the conversation does not contain, and behind it the marks become
-/// EncodeOptions::not_special_at.
+/// Whatever a request says - contents, names, arguments, tools, variables, keys too - may look like a special
+/// token ("<|im_end|>") without being one: before rendering, such places are marked with a character that the
+/// conversation does not contain, and behind it the marks become EncodeOptions::not_special_at.
 class PromptBuilder {
  public:
   explicit PromptBuilder(const Model& model);
 
-  /// bad_input where the model has no template, or the template refuses the conversation.
-  Result<std::vector<TokenId>> conversation(const ConversationInput& input) const;
+  /// bad_input where the model has no template, or the template refuses the conversation. More than
+  /// `max_tokens` ids mean that it is longer than that; then they are not all of it.
+  Result<std::vector<TokenId>> conversation(const ConversationInput& input,
+                                            size_t max_tokens = EncodeOptions::kAll) const;
   /// A text to be continued as it is; special tokens written out in it are meant.
-  std::vector<TokenId> raw(std::string_view text) const;
+  std::vector<TokenId> raw(std::string_view text, size_t max_tokens = EncodeOptions::kAll) const;
 
  private:
-  std::string mark(std::string_view text, std::string_view mark) const;
-  bool special_begins(std::string_view text) const;
+  std::string mark(std::string text, std::string_view mark) const;
 
   const Model& model_;
-  std::vector<std::string> specials_;  ///< texts of control tokens, sorted
+  PrefixTree specials_;  ///< texts of control tokens
 };
 
 }  // namespace quintet

@@ -14,11 +14,13 @@
 #include "server/errors.h"
 #include "server/frontend.h"
 #include "server/http.h"
+#include "server/options_check.h"
 
 namespace quintet {
 namespace {
 
 constexpr int64_t kFlushMs = 2'000;  // for the last bytes of answers that are whole
+constexpr int64_t kBusyMs = 5'000;   // for requests that are being parsed, rendered or tokenized
 
 class OpenAiServer : public Server {
  public:
@@ -26,11 +28,12 @@ class OpenAiServer : public Server {
       : options_(options), frontend_(engine, *model.tokenizer), api_(engine, model, options, frontend_) {}
 
   ~OpenAiServer() override {
-    stop();
+    static_cast<void>(stop());
     if (wake_fd_ >= 0) ::close(wake_fd_);
   }
 
   Status start() {
+    TRY(check_server_options(options_));
     wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     if (wake_fd_ < 0) return io_error("cannot make an eventfd");
     HttpOptions http{
@@ -56,23 +59,25 @@ class OpenAiServer : public Server {
     [[maybe_unused]] const auto written = ::write(wake_fd_, &one, sizeof one);
   }
 
-  void wait() override {
+  Status wait() override {
     std::lock_guard lock(mutex_);
-    if (stopped_ || !http_) return;
+    if (stopped_ || !http_) return {};
     take_stop(-1);
     api_.drain();
     http_->drain();
     wait_for_answers();
     frontend_.shut_down();
     http_->wait_idle(kFlushMs);
-    http_->close();
+    if (!http_->close(kBusyMs))
+      return io_error(fmt::format("a request is still being read after {} s", kBusyMs / 1000));
     stopped_ = true;
+    return {};
   }
 
-  void stop() override {
-    if (!http_) return;
+  Status stop() override {
+    if (!http_) return {};
     request_stop();
-    wait();
+    return wait();
   }
 
  private:

@@ -40,7 +40,7 @@ struct ServerOptions {
 /// A running server. Thread-safe.
 class Server {
  public:
-  virtual ~Server() = default;  ///< stops it
+  virtual ~Server() = default;  ///< stops it, however long that takes
   /// The port it listens on.
   virtual uint16_t port() const = 0;
   /// The id under which clients name the model.
@@ -49,10 +49,12 @@ class Server {
   /// time, running answers are cancelled without further grace.
   virtual void request_stop() = 0;
   /// Blocks until request_stop(), then takes no new connections, lets running answers end within the grace
-  /// time, cancels the others and returns once every thread has ended.
-  virtual void wait() = 0;
+  /// time, cancels the others and returns once every thread has ended. An error where a thread works on a
+  /// request that does not end within some seconds: the process can do no better than to end without tidying
+  /// up.
+  virtual Status wait() = 0;
   /// request_stop() and wait().
-  virtual void stop() = 0;
+  virtual Status stop() = 0;
 };
 
 /// Binds, listens and answers on threads of its own. `engine` and `model` must outlive the server, and nobody

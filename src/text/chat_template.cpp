@@ -3,7 +3,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <new>
 
 #include "text/jinja/input.h"
@@ -11,6 +13,7 @@
 #include "text/jinja/lexer.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/unicode.h"
+#include "text/template_names.h"
 
 namespace quintet {
 
@@ -30,6 +33,15 @@ int64_t wall_clock_s() {
   return static_cast<int64_t>(now) + local.tm_gmtoff;
 }
 
+bool is_template_name(std::string_view name) {
+  constexpr std::string_view kNames[] = {"messages",     "tools",     "documents", "add_generation_prompt",
+                                         "bos_token",    "eos_token", "range",     "dict",
+                                         "namespace",    "cycler",    "joiner",    "raise_exception",
+                                         "strftime_now", "loop",      "caller",    "varargs",
+                                         "kwargs",       "lipsum",    "self",      "super"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   try {
     auto impl = std::make_unique<Impl>();
@@ -46,7 +58,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
 
 namespace {
 
-/// Defines the members of the extra variables, then what a chat template always sees.
+/// Defines what a chat template always sees, then the extra variables.
 void define_input(jinja::Interpreter& interpreter, const TemplateInput& input) {
   using jinja::Type;
   using jinja::Value;
@@ -59,13 +71,13 @@ void define_input(jinja::Interpreter& interpreter, const TemplateInput& input) {
     interpreter.define(name, heap.string(*token));
   }
   interpreter.define("add_generation_prompt", Value::boolean(input.add_generation_prompt));
-  Value messages = jinja::parse_json(heap, input.messages_json, "messages");
+  Value messages = jinja::parse_json(heap, input.messages_json, "messages", input.rewrite);
   if (!messages.is(Type::list))
     jinja::fail("messages must be a JSON list, not {}", jinja::type_name(messages));
   interpreter.define("messages", std::move(messages));
   Value tools;
   if (!input.tools_json.empty()) {
-    tools = jinja::parse_json(heap, input.tools_json, "tools");
+    tools = jinja::parse_json(heap, input.tools_json, "tools", input.rewrite);
     if (!tools.is(Type::list) && !tools.is_none()) {
       jinja::fail("tools must be a JSON list, not {}", jinja::type_name(tools));
     }
@@ -73,7 +85,7 @@ void define_input(jinja::Interpreter& interpreter, const TemplateInput& input) {
   interpreter.define("tools", std::move(tools));
   interpreter.define("documents", Value());
   if (input.extra_json.empty()) return;
-  Value extra = jinja::parse_json(heap, input.extra_json, "the template's variables");
+  Value extra = jinja::parse_json(heap, input.extra_json, "the template's variables", input.rewrite);
   if (!extra.is(Type::dict))
     jinja::fail("the template's variables must be a JSON object, not {}", jinja::type_name(extra));
   for (const auto& [name, value] : extra.dict().entries) interpreter.define(name.text(), value);

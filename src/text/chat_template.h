@@ -1,6 +1,7 @@
 // Chat templates: our own subset of Jinja, bounded in steps and output, without I/O.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -15,6 +16,8 @@ struct TemplateInput {
   std::string messages_json;        ///< JSON list of {role, content, ...}
   std::string tools_json;           ///< JSON list or empty (none)
   std::string extra_json;           ///< JSON object of further variables (enable_thinking, date_string) or empty
+  /// What every string and key of the three above becomes before the template sees it; empty: it stays as it is.
+  std::function<std::string(std::string)> rewrite;
   bool add_generation_prompt = true;
   std::string bos_token, eos_token;
   int64_t now_unix_s = 0;           ///< for strftime_now: wall_clock_s() where the template shall see local time

@@ -13,16 +13,18 @@ namespace quintet {
 /// A compiled pattern. Immutable; safe for many threads.
 class Regex {
  public:
-  /// How much of the text a search may look at.
-  enum class Reach {
-    whole,   ///< all of it: for patterns known to search in linear time
-    window,  ///< some 4 KiB at a time, cut between a letter and a space where there is one: for patterns of
-             ///< strangers, which may be quadratic or worse. What such a pattern cannot finish in a window
-             ///< counts as no match.
+  /// How much work a search may do.
+  enum class Effort {
+    unbounded,  ///< for patterns known to search in linear time
+    linear,  ///< for patterns of strangers, which may be quadratic or worse. Each match sees a small window
+             ///< of the text first, a larger one where it came to its end, and may backtrack a little first,
+             ///< more where that was too little. What that adds up to is bounded by a multiple of the text;
+             ///< past it windows stay small: what does not fit one ends there, what takes too much
+             ///< backtracking is no match.
   };
 
   /// Errors name the construct. Patterns over 64 KiB are refused.
-  static Result<Regex> compile(std::string_view pattern, Reach reach);
+  static Result<Regex> compile(std::string_view pattern, Effort effort);
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   ~Regex();

@@ -14,7 +14,8 @@ using Kind = TokenizerSpec::Kind;
 
 std::vector<TokenId> TokenizerImpl::encode(std::string_view text, const EncodeOptions& options) const {
   Scratch scratch(pre_tokenizer_);
-  scratch.out.reserve(text.size() / 4 + 2);
+  scratch.max_tokens = options.max_tokens;
+  scratch.out.reserve(std::min(text.size() / 4, options.max_tokens) + 2);
   if (options.add_bos && spec_.add_bos) scratch.out.push_back(*spec_.bos);
   std::string sanitized;
   if (!is_valid_utf8(text)) {
@@ -24,6 +25,7 @@ std::vector<TokenId> TokenizerImpl::encode(std::string_view text, const EncodeOp
   scratch.stretches.clear();
   added_raw_->cut(text, options, scratch.stretches);
   for (const auto& stretch : scratch.stretches) {
+    if (scratch.full()) break;
     if (stretch.id >= 0) {
       scratch.out.push_back(stretch.id);
       scratch.unknown_last = false;
@@ -64,6 +66,7 @@ void TokenizerImpl::encode_words(std::string_view text, bool at_start, Scratch& 
   for (const WordRange word : words) {
     const std::string_view view = text.substr(word.begin, word.end - word.begin);
     scratch.unknown_last = false;
+    if (!fits(view, scratch)) return;
     if (!cut_at_marks_) {
       encode_word(view, scratch);
       continue;
@@ -75,11 +78,33 @@ void TokenizerImpl::encode_words(std::string_view text, bool at_start, Scratch& 
       if (at == 0 || view.substr(0, at).ends_with(kSpaceMark)) continue;
       const size_t after = at + kSpaceMark.size();
       if (spanned_[place_of(view[at - 1], after < view.size() ? view[after] : '\0')]) continue;
+      if (scratch.full()) return;
       encode_word(view.substr(begin, at - begin), scratch);
       begin = at;
     }
     encode_word(view.substr(begin), scratch);
   }
+}
+
+size_t TokenizerImpl::least_tokens(std::string_view word) const {
+  const auto has_token = [&](char c) { return byte_tokens_[static_cast<uint8_t>(c)] >= 0; };
+  if (spec_.kind == Kind::byte_bpe)
+    return static_cast<size_t>(std::count_if(word.begin(), word.end(), has_token)) / longest_bytes_;
+  // Elsewhere a text of any length may become one unknown token, or none.
+  return spec_.byte_fallback && std::all_of(word.begin(), word.end(), has_token)
+             ? word.size() / longest_bytes_
+             : 0;
+}
+
+/// False where the text is known to have too many tokens with this word; then `out` says so.
+bool TokenizerImpl::fits(std::string_view word, Scratch& scratch) const {
+  if (scratch.max_tokens == EncodeOptions::kAll) return true;
+  if (scratch.full()) return false;
+  // Only a word that could be too long by itself is worth the look.
+  const size_t room = scratch.max_tokens - scratch.out.size();
+  if (word.size() / longest_bytes_ <= room || least_tokens(word) <= room) return true;
+  scratch.out.resize(scratch.max_tokens + 1);
+  return false;
 }
 
 void TokenizerImpl::encode_word(std::string_view word, Scratch& scratch) const {

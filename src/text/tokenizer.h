@@ -92,6 +92,10 @@ struct EncodeOptions {
   /// With parse_special: byte offsets, ascending, at which no special token may begin. They are where user content inside
   /// a rendered template merely looks like one (server/prompt.h finds them).
   std::vector<size_t> not_special_at;
+  /// Encoding may stop once the text is known to have more tokens than this: then as many and some more come back.
+  size_t max_tokens = kAll;
+
+  static constexpr size_t kAll = SIZE_MAX;
 };
 
 /// Immutable; safe for many threads.

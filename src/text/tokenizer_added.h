@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "text/prefix_tree.h"
 #include "text/tokenizer.h"
-#include "text/tokenizer_vocab.h"
 
 namespace quintet {
 
@@ -32,7 +32,7 @@ class AddedTokenFinder {
 
  private:
   const std::vector<AddedToken>& tokens_;
-  PrefixIndex index_;  // to indices of tokens_
+  PrefixTree index_;  // to indices of tokens_
 };
 
 }  // namespace quintet

@@ -110,6 +110,7 @@ bool TokenizerImpl::enter_token(TokenId token) {
     bytes_.add(text);
     if (special_[id] != 0 || !is_mergeable(id)) return false;
     note_inner_marks(text);
+    longest_bytes_ = std::max(longest_bytes_, text.size());
     return by_bytes_.insert(token);
   }
   // Special tokens, and those that a byte-level vocabulary writes as plain text, are only found as added
@@ -119,6 +120,7 @@ bool TokenizerImpl::enter_token(TokenId token) {
   if (special_[id] == 0 && type != TokenType::user_defined) bytes = from_stand_ins(text);
   bytes_.add(bytes ? *bytes : text);
   if (!bytes || !is_mergeable(id)) return false;
+  longest_bytes_ = std::max(longest_bytes_, bytes->size());
   if (bytes->size() == 1) byte_tokens_[static_cast<uint8_t>((*bytes)[0])] = token;
   return by_bytes_.insert(token);
 }

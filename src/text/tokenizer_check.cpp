@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "text/bpe.h"
+#include "text/tokenizer_limits.h"
 #include "text/unicode.h"
 
 namespace quintet {
@@ -19,8 +20,10 @@ using Kind = TokenizerSpec::Kind;
 using TokenType = TokenizerSpec::TokenType;
 
 constexpr size_t kMaxTokenBytes = 64 << 10;
-/// The time of a search for added tokens is text times longest one.
-constexpr size_t kMaxAddedBytes = 512;
+/// The time of a search for added tokens is text times longest one, and so is that of the unigram search.
+/// What is there in real vocabularies is below: added tokens of up to 93 bytes (31 times ▁), pieces of up to
+/// 16 characters (SentencePiece's own limit, unless it was raised).
+constexpr size_t kMaxAddedBytes = 256, kMaxPieceBytes = 128;
 
 std::string quoted(std::string_view text) {
   return fmt::format("'{}{}'", sanitize_utf8(text.substr(0, 80)), text.size() > 80 ? "..." : "");
@@ -89,6 +92,11 @@ Status check_model(const TokenizerSpec& spec) {
     return bad_input(fmt::format("{}: {} lengths of left parts for {} merges", spec.origin,
                                  spec.merge_left_bytes.size(), spec.merges.size()));
   }
+  for (size_t id = 0; spec.kind == Kind::unigram && id < spec.tokens.size(); ++id) {
+    if (spec.tokens[id].size() <= kMaxPieceBytes || spec.types[id] != TokenType::normal) continue;
+    return bad_input(fmt::format("{}: the unigram token {} has {} bytes; allowed are {}", spec.origin, id,
+                                 spec.tokens[id].size(), kMaxPieceBytes));
+  }
   if (spec.kind == Kind::unigram && !spec.merges.empty()) {
     return bad_input(fmt::format("{}: a unigram vocabulary with merges", spec.origin));
   }
@@ -108,10 +116,13 @@ Status check_model(const TokenizerSpec& spec) {
 
 Status check_spec(TokenizerSpec& spec) {
   if (spec.tokens.empty()) return bad_input(fmt::format("{}: the vocabulary is empty", spec.origin));
-  if (spec.tokens.size() > ScoredMerges::kMaxTokens) {
+  static_assert(kMaxVocabulary <= ScoredMerges::kMaxTokens);
+  if (spec.tokens.size() > kMaxVocabulary)
     return bad_input(fmt::format("{}: a vocabulary of {} tokens; allowed are {}", spec.origin,
-                                 spec.tokens.size(), ScoredMerges::kMaxTokens));
-  }
+                                 spec.tokens.size(), kMaxVocabulary));
+  if (spec.merges.size() > kMaxMerges)
+    return bad_input(
+        fmt::format("{}: {} merges; allowed are {}", spec.origin, spec.merges.size(), kMaxMerges));
   TRY(check_tokens(spec));
   if (spec.types.empty()) spec.types.assign(spec.tokens.size(), TokenType::normal);
   if (spec.types.size() != spec.tokens.size()) {

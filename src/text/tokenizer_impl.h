@@ -49,7 +49,10 @@ class TokenizerImpl final : public Tokenizer {
     std::vector<Symbol> symbols;
     std::vector<Unigram::Piece> pieces;
     std::vector<TokenId> out;
+    size_t max_tokens = EncodeOptions::kAll;
     bool unknown_last = false;  ///< the last id is the unknown token, for fuse_unknown
+
+    bool full() const { return out.size() > max_tokens; }
   };
 
   TokenizerImpl(TokenizerSpec spec, Normalizer normalizer, PreTokenizer pre_tokenizer)
@@ -70,6 +73,8 @@ class TokenizerImpl final : public Tokenizer {
   void encode_words(std::string_view text, bool at_start, Scratch& scratch) const;
   void encode_word(std::string_view word, Scratch& scratch) const;
   void encode_word_as_symbols(std::string_view word, Scratch& scratch) const;
+  size_t least_tokens(std::string_view word) const;
+  bool fits(std::string_view word, Scratch& scratch) const;
   void put_unknown(std::string_view text, Scratch& scratch) const;
 
   TokenizerSpec spec_;
@@ -81,6 +86,7 @@ class TokenizerImpl final : public Tokenizer {
   std::optional<AddedTokenFinder> added_raw_, added_normalized_;
   std::vector<uint8_t> special_;      // by id
   std::vector<TokenId> byte_tokens_;  // [256], -1: none
+  size_t longest_bytes_ = 1;          // of the tokens that text may become
   std::optional<RankedMerges> ranked_;
   std::optional<ScoredMerges> scored_;
   std::optional<Unigram> unigram_;

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/json_parse.h"
+#include "text/tokenizer_limits.h"
 
 namespace quintet {
 
@@ -63,6 +65,7 @@ class Handler final : public nlohmann::json_sax<Json> {
   }
   bool key(string_t& v) override {
     if (part_ == Part::ids) {
+      if (out_.vocabulary.size() >= kMaxVocabulary) return too_many("model.vocab", kMaxVocabulary);
       out_.vocabulary.push_back({.text = std::move(v)});
       return true;
     }
@@ -79,6 +82,8 @@ class Handler final : public nlohmann::json_sax<Json> {
       if (in_entry_) return unexpected("a list");
       in_entry_ = true;
       field_ = 0;
+      if (part_ == Part::scored && out_.vocabulary.size() >= kMaxVocabulary)
+        return too_many("model.vocab", kMaxVocabulary);
       if (part_ == Part::scored) out_.vocabulary.emplace_back();
       return true;
     }
@@ -105,7 +110,7 @@ class Handler final : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(size_t position, const std::string&, const Json::exception& problem) override {
-    return fail(fmt::format("byte {}: {}", position, problem.what()));
+    return fail(fmt::format("not JSON at byte {}: {}", position, json_reason(problem)));
   }
 
  private:
@@ -114,6 +119,9 @@ class Handler final : public nlohmann::json_sax<Json> {
   bool fail(std::string message) {
     if (error_.empty()) error_ = std::move(message);
     return false;
+  }
+  bool too_many(std::string_view where, size_t allowed) {
+    return fail(fmt::format("{}: more than {} entries; allowed are {}", where, allowed, allowed));
   }
   std::string where() const {
     switch (part_) {
@@ -166,6 +174,7 @@ class Handler final : public nlohmann::json_sax<Json> {
   }
 
   bool merge(std::string& text) {
+    if (out_.merges.size() >= kMaxMerges) return too_many("model.merges", kMaxMerges);
     if (!in_entry_) {
       if (!out_.merge_left_bytes.empty())
         return fail(fmt::format("{} is no list, as the ones before it", where()));
@@ -235,7 +244,7 @@ class Handler final : public nlohmann::json_sax<Json> {
 Result<TokenizerJson> read_tokenizer_json(std::string_view json, std::string_view origin) {
   TokenizerJson out;
   Handler handler(out);
-  if (!Json::sax_parse(json.begin(), json.end(), &handler)) {
+  if (!parse_json_events(json, handler)) {
     return bad_input(fmt::format("{}: {}", origin, handler.error()));
   }
   return out;

@@ -51,7 +51,7 @@ Result<Normalizer> Normalizer::compile(const TokenizerSpec& spec) {
             fmt::format("{}: the Replace normalizers may grow a text more than 4096 times", spec.origin));
       }
       if (step.regex) {
-        auto regex = Regex::compile(step.pattern, Regex::Reach::window);
+        auto regex = Regex::compile(step.pattern, Regex::Effort::linear);
         if (!regex) return bad_input(fmt::format("{}: normalizer: {}", spec.origin, regex.error().message));
         compiled.regex = std::move(regex).value();
       }

@@ -182,7 +182,7 @@ Result<PreTokenizer> PreTokenizer::compile(const TokenizerSpec& spec) {
     } else if (!pattern.empty()) {
       const bool known =
           pattern == kGpt2Pattern || pattern == kWordsPattern || is_known_linear_pattern(pattern);
-      auto regex = Regex::compile(pattern, known ? Regex::Reach::whole : Regex::Reach::window);
+      auto regex = Regex::compile(pattern, known ? Regex::Effort::unbounded : Regex::Effort::linear);
       if (!regex) return bad_input(fmt::format("{}: pre-tokenizer: {}", spec.origin, regex.error().message));
       compiled.regex = std::move(regex).value();
     }

@@ -1,4 +1,4 @@
-// Hash table (open addressing, linear probing) and sorted prefix search over a vocabulary's strings.
+// Hash table (open addressing, linear probing) over a vocabulary's strings.
 #include "text/tokenizer_vocab.h"
 
 #include <algorithm>
@@ -71,36 +71,6 @@ TokenId StringTable::find(std::string_view text) const {
       return slots_[slot].index;
   }
   return -1;
-}
-
-PrefixIndex::PrefixIndex(std::vector<std::pair<std::string_view, TokenId>> entries)
-    : entries_(std::move(entries)) {
-  std::erase_if(entries_, [](const auto& entry) { return entry.first.empty(); });
-  std::stable_sort(entries_.begin(), entries_.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  size_t kept = 0;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (kept > 0 && entries_[kept - 1].first == entries_[i].first) --kept;
-    entries_[kept++] = entries_[i];
-  }
-  entries_.resize(kept);
-  first_byte_.assign(257, 0);
-  for (const auto& entry : entries_) ++first_byte_[static_cast<uint8_t>(entry.first[0]) + 1U];
-  for (size_t byte = 0; byte < 256; ++byte) first_byte_[byte + 1] += first_byte_[byte];
-}
-
-void PrefixIndex::narrow(size_t depth, uint8_t byte, size_t& low, size_t& high) const {
-  // Every entry in [low, high) is longer than `depth` and equal before it, so the range is sorted by this
-  // byte.
-  const auto begin = entries_.begin();
-  const auto at = [depth](const auto& entry) { return static_cast<uint8_t>(entry.first[depth]); };
-  const auto first = std::partition_point(begin + static_cast<std::ptrdiff_t>(low),
-                                          begin + static_cast<std::ptrdiff_t>(high),
-                                          [&](const auto& entry) { return at(entry) < byte; });
-  const auto last = std::partition_point(first, begin + static_cast<std::ptrdiff_t>(high),
-                                         [&](const auto& entry) { return at(entry) <= byte; });
-  low = static_cast<size_t>(first - begin);
-  high = static_cast<size_t>(last - begin);
 }
 
 }  // namespace quintet

@@ -48,36 +48,4 @@ class StringTable {
 
 uint64_t hash_bytes(std::string_view text);
 
-/// Finds which strings are prefixes of a text: the strings sorted, narrowed byte by byte.
-class PrefixIndex {
- public:
-  /// Of (string, value) pairs; the strings must outlive it. Equal strings: the last value counts.
-  explicit PrefixIndex(std::vector<std::pair<std::string_view, TokenId>> entries);
-
-  /// Calls visit(length_bytes, value) for every entry that `text` begins with, shortest first.
-  template <class Visit>
-  void each_prefix(std::string_view text, Visit visit) const {
-    if (text.empty()) return;
-    const auto first = static_cast<uint8_t>(text[0]);
-    size_t low = first_byte_[first], high = first_byte_[first + 1];
-    for (size_t depth = 0; low < high;) {
-      ++depth;
-      if (entries_[low].first.size() == depth) {
-        visit(depth, entries_[low].second);
-        ++low;
-      }
-      if (depth == text.size()) return;
-      narrow(depth, static_cast<uint8_t>(text[depth]), low, high);
-    }
-  }
-  bool begins(uint8_t byte) const { return first_byte_[byte] < first_byte_[byte + 1]; }
-  bool empty() const { return entries_.empty(); }
-
- private:
-  void narrow(size_t depth, uint8_t byte, size_t& low, size_t& high) const;
-
-  std::vector<std::pair<std::string_view, TokenId>> entries_;
-  std::vector<uint32_t> first_byte_;  // [257]
-};
-
 }  // namespace quintet

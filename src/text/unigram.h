@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "text/tokenizer_vocab.h"
+#include "text/prefix_tree.h"
 
 namespace quintet {
 
@@ -26,7 +26,7 @@ class Unigram {
   void segment(std::string_view text, std::vector<Piece>& out) const;
 
  private:
-  PrefixIndex index_;
+  PrefixTree index_;
   std::vector<double> scores_;
   double unknown_score_ = 0;
 };

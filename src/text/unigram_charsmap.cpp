@@ -54,9 +54,12 @@ bool Charsmap::transform(std::string_view chunk, std::string_view& mapped) const
     if (!has_leaf(unit)) continue;
     const uint32_t text = value(units_[node]);
     if (text >= texts_.size() || (static_cast<uint8_t>(texts_[text]) & 0xC0) == 0x80) return false;
-    mapped = std::string_view(texts_).substr(text);
-    mapped = mapped.substr(0, mapped.find('\0'));
-    return mapped.size() <= kMaxMappedBytes;
+    // Not searched to its end: that could be as far as the file is long, for every character.
+    const std::string_view near = std::string_view(texts_).substr(text, kMaxMappedBytes + 1);
+    const size_t end = near.find('\0');
+    if (end == std::string_view::npos) return false;
+    mapped = near.substr(0, end);
+    return true;
   }
   return false;
 }

@@ -132,6 +132,35 @@ TEST(Usage, FlagsOfOtherVerbsAreChecked) {
   expect_error(run({"tokenize", model, "-p", "x", "--pieces", "--decode"}), 2, {"--pieces", "--decode"});
 }
 
+TEST(Usage, EmptyValuesAreRefused) {
+  // As if the flag were not there would be worse: --host "" once meant every interface.
+  const Args flags[] = {{"run", "--tokenizer"},    {"run", "--chat-template"},  {"run", "--dump-logits"},
+                        {"run", "--log-file"},     {"run", "--file"},           {"serve", "--host"},
+                        {"serve", "--model-name"}, {"serve", "--api-key-file"}, {"serve", "--cors-origin"}};
+  for (const Args& flag : flags)
+    expect_error(run({flag[0], "/nonexistent.gguf", flag[1], ""}), 2, {flag[1], "found nothing"});
+}
+
+TEST(Usage, FlagsOfOneValueAreGivenOnce) {
+  const std::string model = "/nonexistent.gguf";
+  expect_error(run({"run", model, "-p", "x", "--temp", "1", "--temp", "2"}), 2, {"--temp"});
+  expect_error(run({"serve", model, "--host", "127.0.0.1", "--host", "::1"}), 2, {"--host"});
+  expect_error(run({"tokenize", model, "-p", "x", "--log-level", "warn", "--log-level", "info"}), 2,
+               {"--log-level"});
+}
+
+TEST(Usage, WhatReachesHeadersAndLogsIsChecked) {
+  const std::string model = "/nonexistent.gguf";
+  expect_error(run({"serve", model, "--cors-origin", "http://a\r\nX-Evil: 1"}), 2,
+               {"--cors-origin", "\\x0d"});
+  expect_error(run({"serve", model, "--model-name", "m\x1b[31m"}), 2, {"--model-name", "\\x1b"});
+  const TemporaryFolder folder;
+  expect_error(run({"serve", model, "--api-key-file", folder.write("two", "a\nb\n")}), 2,
+               {"two", "one line"});
+  expect_error(run({"serve", model, "--api-key-file", folder.write("long", std::string(10'000, 'x'))}), 2,
+               {"long", "4.0 KiB"});
+}
+
 TEST(Usage, TextsAreChecked) {
   const std::string model = "/nonexistent.gguf";
   expect_error(run({"run", model, "-p", ""}), 2, {"prompt", "empty"});

@@ -221,6 +221,40 @@ TEST(ConfigGguf, SmallestFile) {
   EXPECT_EQ(config->layer.size(), 2u);
 }
 
+TEST(ConfigGguf, ValuesByLayerAreCountedBeforeTheyAreRead) {
+  const auto read_with = [](const std::vector<uint8_t>& values) {
+    test::GgufBuilder builder;
+    builder.text("general.architecture", "llama")
+        .value<uint32_t>("llama.block_count", GgufType::u32, 2)
+        .value<uint32_t>("llama.embedding_length", GgufType::u32, 64)
+        .array("llama.feed_forward_length", GgufType::u8, values);
+    const test::TempFolder folder;
+    return read(folder.write("m.gguf", builder.build()));
+  };
+  const auto many = read_with(std::vector<uint8_t>(1'000'000, 96));
+  ASSERT_FALSE(many);
+  EXPECT_NE(many.error().message.find(
+                "llama.feed_forward_length has 1000000 values; allowed is one, or one for each of 2"),
+            std::string::npos)
+      << many.error().message;
+  const auto two = read_with({96, 96});
+  ASSERT_FALSE(two);
+  EXPECT_EQ(two.error().message.find("feed_forward_length"), std::string::npos) << two.error().message;
+}
+
+TEST(ConfigJson, AKeyTwiceOrANulIsRefused) {
+  for (const auto& [text, says] :
+       {std::pair<std::string, std::string>{R"({"a": {"b": 1, "b": 2}})", "\"b\" is there twice"},
+        {std::string("{}\0{}", 5), "NUL"}}) {
+    FolderCopy folder("llama-plain");
+    folder.write("config.json", text);
+    const auto config = read(folder.path());
+    ASSERT_FALSE(config);
+    EXPECT_NE(config.error().message.find(says), std::string::npos) << config.error().message;
+    EXPECT_NE(config.error().message.find("config.json"), std::string::npos);
+  }
+}
+
 TEST(ConfigGguf, RefusalsNameKeyFoundAndAllowed) {
   struct Case {
     std::function<void(GgufCase&)> change;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -275,6 +276,16 @@ TEST(LoadModel, BrokenTemplates) {
   EXPECT_FALSE(
       load_text(folder.path(), {.chat_template_path = folder.file("chat_template.jinja")}).has_value());
   EXPECT_FALSE(load_text(folder.path(), {.chat_template_path = folder.file("absent.jinja")}).has_value());
+}
+
+TEST(LoadModel, ATemplateOfManyBeginningsTakesLinearTime) {
+  FolderCopy folder("llama3");
+  std::string source = "{#";
+  for (int i = 0; i < 500'000; ++i) source += "<|";
+  folder.write("chat_template.jinja", source + "|>#}");
+  const std::clock_t before = std::clock();
+  EXPECT_TRUE(load_text(folder.path(), {}).has_value());
+  EXPECT_LT(std::clock() - before, 10 * CLOCKS_PER_SEC);
 }
 
 TEST(LoadModel, WrongTexts) {

@@ -180,6 +180,12 @@ TEST(TokenizerGguf, RefusesWrongMetadata) {
        [&](GgufBuilder& b) {
          tokens(model(b, "llama")).array("tokenizer.ggml.scores", GgufType::f32, std::vector<float>{1, 2});
        }},
+      {"tokenizer.ggml.tokens has 0 entries; allowed are 1 to 1048576",
+       [&](GgufBuilder& b) { model(b, "gpt2").array("tokenizer.ggml.tokens", GgufType::string, Texts{}); }},
+      {"tokenizer.ggml.tokens has 1048577 entries; allowed are 1 to 1048576",
+       [&](GgufBuilder& b) {
+         model(b, "gpt2").array("tokenizer.ggml.tokens", GgufType::string, Texts((1 << 20) + 1));
+       }},
       {"tokenizer.ggml.token_type has 2 entries for 3 tokens",
        [&](GgufBuilder& b) {
          types(tokens(model(b, "gpt2")), {1, 1});

@@ -303,7 +303,7 @@ TEST_F(ApiTest, SpeaksCorsWhereItIsToldTo) {
   start();
   EXPECT_EQ(get("/v1/models").headers.count("access-control-allow-origin"), 0u);
   EXPECT_EQ(client().call("OPTIONS /v1/models HTTP/1.1\r\nHost: h\r\n\r\n").status, 405);
-  server->stop();
+  EXPECT_TRUE(server->stop());
   options.cors_origin = "https://page";
   start();
   const auto preflight =

@@ -58,6 +58,7 @@ std::string post(std::string_view headers) {
 
 TEST(HttpReader, RefusesWhatIsNotHttp) {
   const Refusal cases[] = {
+      {"lines that end in LF alone", "GET / HTTP/1.1\nHost: h\n\n", 400},
       {"binary", std::string("\x16\x03\x01\x02\x00\x01\x00\x01", 8) + "\r\n\r\n", 400},
       {"no version", "GET /\r\n\r\n", 400},
       {"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},

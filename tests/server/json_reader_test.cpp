@@ -37,8 +37,9 @@ TEST(JsonReader, NamesWhatIsWrongAndWhere) {
       {"{\"a\": 1, \"a\": 2}", "a", "Duplicate key 'a'"},
       {"{\"x\": [{\"b\": {\"a\": 1, \"a\": 2}}]}", "x[0].b.a", "Duplicate key 'a'"},
       {"{\"a\": 1, \"\\u0061\": 2}", "a", "Duplicate key 'a'"},
+      {std::string("{\"a\": 1}\0 junk", 14), "", "NUL"},
       {"/* c */ {}", "", "not valid JSON"},
-      {std::string("{\"a\": \"x\0y\"}", 12), "a", "control character"},
+      {std::string("{\"a\": \"x\0y\"}", 12), "", "NUL"},
   };
   for (const auto& [text, param, part] : cases) {
     const auto got = parse_json(text, {});

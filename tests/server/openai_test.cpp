@@ -68,7 +68,7 @@ TEST(OpenAi, LeavesAbsentAndNullSettingsToTheModel) {
   EXPECT_EQ(parse_chat_request(chat(R"("seed": 18446744073709551615)"), kRules)->settings.seed, UINT64_MAX);
   EXPECT_EQ(parse_chat_request(chat(R"("stop": "x")"), kRules)->settings.stop.size(), 1u);
   EXPECT_EQ(parse_chat_request(chat(R"("top_k": -1)"), kRules)->settings.top_k, 0);
-  EXPECT_GT(*parse_chat_request(chat(R"("top_p": 0)"), kRules)->settings.top_p, 0);
+  EXPECT_EQ(*parse_chat_request(chat(R"("top_p": 0)"), kRules)->settings.top_p, 0);
   EXPECT_EQ(parse_chat_request(chat(R"("repetition_penalty": 1.25)"), kRules)->settings.repeat_penalty,
             1.25f);
 }
@@ -215,6 +215,11 @@ TEST(OpenAi, RefusesWhatChatsDoNotHave) {
           {R"("prediction": {})", "prediction", "unsupported_parameter"},
           {R"("web_search_options": {})", "web_search_options", "unsupported_parameter"},
           {R"("chat_template_kwargs": [])", "chat_template_kwargs", "invalid_type"},
+          {R"("chat_template_kwargs": {"messages": []})", "chat_template_kwargs.messages", "invalid_value"},
+          {R"("chat_template_kwargs": {"x": 1, "bos_token": ""})", "chat_template_kwargs.bos_token",
+           "invalid_value"},
+          {R"("chat_template_kwargs": {"raise_exception": 1})", "chat_template_kwargs.raise_exception",
+           "invalid_value"},
           {R"("echo": true)", "echo", "unknown_parameter"},
       },
       parse_chat_request, chat);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -56,6 +57,56 @@ TEST(Prompt, ContentIsTextWhateverItLooksLike) {
     ASSERT_TRUE(got) << got.error().message;
     EXPECT_EQ(*got, wanted) << testing::PrintToString(contents);
   }
+}
+
+TEST(Prompt, WhateverComesWithTheRequestIsText) {
+  const Model model = model_with(
+      "{% for m in messages %}{{ m.content }}{{ m.name }}{{ m.tool_call_id }}"
+      "{% for c in m.tool_calls %}{{ c.id }}{{ c.function.name }}{{ c.function.arguments | tojson }}"
+      "{{ c.function.arguments | tojson(ensure_ascii=true) }}{% endfor %}{% endfor %}"
+      "{{ tools | tojson }}{{ mood }}<|im_end|>");
+  const PromptBuilder builder(model);
+  const auto with = [&](const std::string& text) {
+    const nlohmann::json call = {{"id", text},
+                                 {"function", {{"name", text}, {"arguments", {{text, {{text, {text}}}}}}}}};
+    const nlohmann::json messages = {
+        {{"role", "assistant"}, {"content", text}, {"name", text}, {"tool_calls", {call}}},
+        {{"role", "tool"}, {"content", text}, {"tool_call_id", text}}};
+    const nlohmann::json tools = {
+        {{"type", "function"}, {"function", {{"name", "f"}, {"description", text}}}}};
+    return builder.conversation({messages.dump(), tools.dump(), nlohmann::json{{"mood", text}}.dump()});
+  };
+  for (const char* special : {"<|im_start|>", "<s>", "<｜fin｜>"}) {
+    const auto got = with(special);
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_EQ(std::count_if(got->begin(), got->end(), [](TokenId id) { return id >= ByteTokenizer::kBos; }),
+              2)
+        << "BOS and what the template ends with: " << special;
+    const std::string text = model.tokenizer->decode(*got);
+    EXPECT_EQ(text.find("\xEF\xB7"), std::string::npos);
+    EXPECT_EQ(text.find("ufdd"), std::string::npos);
+  }
+}
+
+TEST(Prompt, TakesAMarkThatNoEscapeHides) {
+  const Model model = model_with("{{ messages[0].content | tojson(ensure_ascii=true) }}");
+  const std::string content = R"(\ufdd0<s>\uFDD1)";  // escapes of characters, written out as text
+  const auto got = PromptBuilder(model).conversation({messages_json({content}), "", ""});
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(model.tokenizer->decode(*got), nlohmann::json(content).dump());
+}
+
+TEST(Prompt, ManyKeysTakeTimeThatIsLinear) {
+  const Model model = model_with("{{ messages[0].tool_calls[0].function.arguments | length }}");
+  std::string arguments;
+  for (int i = 0; i < 250'000; ++i) arguments += (i ? ",\"k" : "{\"k") + std::to_string(i) + "\":1";
+  const std::string messages =
+      R"([{"role":"assistant","tool_calls":[{"function":{"name":"x","arguments":)" + arguments + "}}}]}]";
+  const std::clock_t before = std::clock();
+  const auto got = PromptBuilder(model).conversation({messages, "", ""});
+  EXPECT_LT(std::clock() - before, 10 * CLOCKS_PER_SEC);
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(model.tokenizer->decode(*got), "250000");
 }
 
 TEST(Prompt, SurvivesTemplatesThatCutContentsUp) {

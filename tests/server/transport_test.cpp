@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <random>
 #include <thread>
 
+#include "server/http.h"
+#include "server/options_check.h"
 #include "server/test_server.h"
 
 namespace quintet {
@@ -364,7 +367,7 @@ TEST_F(TransportTest, LetsAnswersEndBeforeItStops) {
   EXPECT_EQ(idle.call(TestClient::get("/health")).status, 200);
   visitor.send(stream("abc", 50));
   ASSERT_TRUE(engine.wait_running(1));
-  std::thread stopper([&] { server->stop(); });
+  std::thread stopper([&] { EXPECT_TRUE(server->stop()); });
   EXPECT_TRUE(idle.closed_within(5000));
   EXPECT_FALSE(client().call(TestClient::get("/health")).status == 200) << "nobody is let in any more";
   engine.hold(false);
@@ -384,7 +387,7 @@ TEST_F(TransportTest, CancelsWhatTakesTooLongToEnd) {
   whole.send(TestClient::post("/v1/completions", completion("x")));
   ASSERT_TRUE(engine.wait_running(2));
   const auto before = std::chrono::steady_clock::now();
-  server->stop();
+  EXPECT_TRUE(server->stop());
   EXPECT_LT(std::chrono::steady_clock::now() - before, 5s);
   EXPECT_EQ(whole.read().status, 503);
   const auto events = streamed.read().events();
@@ -407,7 +410,7 @@ TEST_F(TransportTest, StopsAtOnceWhenAskedTwice) {
     std::this_thread::sleep_for(200ms);
     server->request_stop();
   });
-  server->wait();
+  EXPECT_TRUE(server->wait());
   second.join();
   EXPECT_LT(std::chrono::steady_clock::now() - before, 10s);
 }
@@ -424,6 +427,49 @@ TEST_F(TransportTest, CanBeDestroyedWhileBusy) {
   ASSERT_TRUE(clients.back().receive_until("data: "));
   server.reset();
   EXPECT_EQ(engine.running(), 0u);
+}
+
+TEST(HttpServer, DoesNotWaitForABusyHandlerWithoutBound) {
+  std::promise<void> begun, let_go;
+  const auto handler = [&](HttpRequest, const std::shared_ptr<HttpExchange>& exchange) {
+    begun.set_value();
+    let_go.get_future().wait();
+    exchange->respond({});
+  };
+  auto server = start_http({.host = "127.0.0.1", .port = 0, .threads = 2, .limits = {}}, handler,
+                           [](int status, const std::string&) { return HttpResponse{.status = status}; });
+  ASSERT_TRUE(server) << server.error().message;
+  TestClient visitor((*server)->port());
+  visitor.send(TestClient::get("/"));
+  begun.get_future().wait();
+  EXPECT_FALSE((*server)->close(100));
+  let_go.set_value();
+  EXPECT_TRUE((*server)->close(10'000));
+}
+
+TEST_F(TransportTest, RefusesOptionsThatWouldReachHeadersAndLogs) {
+  model.tokenizer = std::make_shared<ByteTokenizer>();
+  options.port = 0;
+  for (const char* origin : {"http://a\r\nX-Evil: 1", "http://a b", "example.org", "http://\x1b"}) {
+    options.cors_origin = origin;
+    const auto refused = start_server(engine, model, options);
+    ASSERT_FALSE(refused) << origin;
+    EXPECT_NE(refused.error().message.find("--cors-origin"), std::string::npos);
+    EXPECT_EQ(refused.error().message.find('\r'), std::string::npos);
+  }
+  options.cors_origin = "*";
+  for (const std::string& name : {std::string("m\r\nX: y"), std::string("\xFF"), std::string(300, 'm')}) {
+    options.model_alias = name;
+    const auto refused = start_server(engine, model, options);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("--model-name"), std::string::npos);
+  }
+}
+
+TEST(Authority, WritesIpv6InBrackets) {
+  EXPECT_EQ(authority("::1", 80), "[::1]:80");
+  EXPECT_EQ(authority("[::1]", 80), "[::1]:80");
+  EXPECT_EQ(authority("localhost", 8000), "localhost:8000");
 }
 
 TEST_F(TransportTest, SaysWhyItCannotListen) {

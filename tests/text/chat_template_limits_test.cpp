@@ -254,5 +254,17 @@ TEST(ChatTemplateLimits, LongInputIsLinear) {
   EXPECT_NE(parse_error(repeat("x", 5u << 20)).find("allowed"), std::string::npos);
 }
 
+TEST(ChatTemplateLimits, WordsInTags) {
+  // Parsed, each would take a hundred times its bytes.
+  expect_refused(repeat("{{1}}", 800'000), "more than 100000 words and signs in tags");
+  expect_refused(repeat("{%if x%}{%endif%}", 200'000), "more than 100000 words and signs in tags");
+}
+
+TEST(ChatTemplateLimits, ARefusalIsCut) {
+  const std::string error = render_error("{{ raise_exception('x\n' * 100000) }}", "");
+  EXPECT_LT(error.size(), 3'000u);
+  EXPECT_EQ(error.find('\n'), std::string::npos);
+}
+
 }  // namespace
 }  // namespace quintet

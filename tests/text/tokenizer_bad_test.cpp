@@ -101,6 +101,11 @@ TEST(TokenizerBadInput, ScoresAndKinds) {
           s.kind = Spec::Kind::unigram;
           s.scores.clear();
         }},
+       {"the unigram token 259 has 129 bytes; allowed are 128",
+        [](Spec& s) {
+          s.kind = Spec::Kind::unigram;
+          s.tokens[259].assign(129, 'a');
+        }},
        {"a unigram vocabulary with merges", [](Spec& s) {
           s.kind = Spec::Kind::unigram;
           s.merges = {"a b"};
@@ -117,9 +122,9 @@ TEST(TokenizerBadInput, AddedTokens) {
         [](Spec& s) {
           s.added = {{.id = 256, .text = "<s>"}, {.id = 256, .text = "<s>"}};
         }},
-       {"token 256 is a control one of 600 bytes; allowed are 512",
+       {"token 256 is a control one of 600 bytes; allowed are 256",
         [](Spec& s) { s.tokens[256].assign(600, '<'); }},
-       {"the added token 256 has 600 bytes; allowed are 512", [](Spec& s) {
+       {"the added token 256 has 600 bytes; allowed are 256", [](Spec& s) {
           s.tokens[256].assign(600, '<');
           s.added = {{.id = 256, .text = s.tokens[256]}};
         }}});

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <map>
 #include <random>
 #include <thread>
 
+#include "text/prefix_tree.h"
 #include "text/tokenizer_specs.h"
 #include "text/unicode.h"
 
@@ -360,6 +362,61 @@ TEST(Tokenizer, IdsOutsideOfTheVocabularyAreNothing) {
   }
   EXPECT_EQ(tokenizer->find("nowhere"), std::nullopt);
   EXPECT_EQ(tokenizer->find("\u4e00"), std::nullopt);
+}
+
+TEST(Tokenizer, HostileVocabulariesTakeLinearTime) {
+  const auto expect_quick = [](TokenizerSpec spec, const std::string& text) {
+    const auto tokenizer = make(std::move(spec));
+    const std::clock_t start = std::clock();
+    EXPECT_FALSE(tokenizer->encode(text, {.parse_special = true}).empty());
+    EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC);
+  };
+  const std::string text(1'000'000, 'a');
+  std::vector<std::string> runs;
+  for (size_t length = 1; length <= 128; ++length) runs.emplace_back(length, 'a');
+  auto unigram = sentencepiece_spec(runs, false);
+  unigram.kind = TokenizerSpec::Kind::unigram;
+  expect_quick(unigram, text);
+
+  std::vector<std::string> added;
+  for (size_t length = 150; length <= 250; length += 10) added.push_back(std::string(length, 'a') + "b");
+  expect_quick(byte_spec({"a a", "aa aa"}, added), text);
+}
+
+TEST(Tokenizer, StopsWhereThereAreTooManyTokens) {
+  const auto tokenizer = make(byte_spec({"a a", "aa aa", "aaaa aaaa"}));
+  for (const std::string& text :
+       {std::string(1'000'000, 'a'), std::string(300'000, '.') + std::string(9'000, 'b')}) {
+    EXPECT_GT(tokenizer->encode(text, {.max_tokens = 100}).size(), 100u);
+    EXPECT_LT(tokenizer->encode(text, {.max_tokens = 100}).size(), 1'000u);
+  }
+  const std::string fits = "aaaaaaaa aaaaaaaab";
+  EXPECT_EQ(tokenizer->encode(fits, {.max_tokens = 4}), tokenizer->encode(fits, {}));
+}
+
+TEST(PrefixTree, FindsEveryPrefix) {
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::string> strings;
+    for (size_t i = random() % 30; i > 0; --i) {
+      std::string text;
+      for (size_t length = random() % 6; length > 0; --length)
+        text += static_cast<char>("ab\xFF"[random() % 3]);
+      strings.push_back(text);
+    }
+    std::vector<std::pair<std::string_view, TokenId>> entries;
+    for (size_t i = 0; i < strings.size(); ++i) entries.emplace_back(strings[i], static_cast<TokenId>(i));
+    const PrefixTree tree(entries);
+    std::string text;
+    for (size_t length = random() % 9; length > 0; --length)
+      text += static_cast<char>("ab\xFF"[random() % 3]);
+    std::map<size_t, TokenId> wanted, got;
+    for (size_t i = 0; i < strings.size(); ++i)
+      if (!strings[i].empty() && text.starts_with(strings[i]))
+        wanted[strings[i].size()] = static_cast<TokenId>(i);
+    tree.each_prefix(text, [&](size_t bytes, TokenId value) { got[bytes] = value; });
+    EXPECT_EQ(got, wanted) << testing::PrintToString(strings) << " in " << text;
+  }
 }
 
 }  // namespace

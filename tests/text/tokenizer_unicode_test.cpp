@@ -96,8 +96,9 @@ TEST(BytesAsCharacters, GoThereAndBack) {
   EXPECT_EQ(from_stand_ins("\xFF"), std::nullopt);
 }
 
-std::string found(std::string_view pattern, std::string_view text, Regex::Reach reach = Regex::Reach::whole) {
-  auto regex = Regex::compile(pattern, reach);
+std::string found(std::string_view pattern, std::string_view text,
+                  Regex::Effort effort = Regex::Effort::unbounded) {
+  auto regex = Regex::compile(pattern, effort);
   if (!regex) return "error: " + regex.error().message;
   Regex::Matcher matcher(*regex);
   std::string out;
@@ -148,9 +149,33 @@ TEST(Regex, PatternsOfStrangersTakeLinearTime) {
       {R"((?:.*.*)*[=~])", std::string(300'000, 'x')},  {R"((?<!a)(x+x+)+[yz])", std::string(300'000, 'x')}};
   for (const auto& [pattern, text] : cases) {
     const std::clock_t start = std::clock();
-    EXPECT_EQ(found(pattern, text, Regex::Reach::window), "");
+    EXPECT_EQ(found(pattern, text, Regex::Effort::linear), "");
     EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC) << pattern;
   }
+}
+
+TEST(Regex, PatternsThatMatchAllTheSameTakeLinearTimeToo) {
+  std::string runs;
+  while (runs.size() < 300'000) runs += std::string(17, 'a') + " ";
+  const std::pair<const char*, std::string> cases[] = {
+      {R"(\s+(?=x)|.)", std::string(300'000, ' ')},
+      {R"(a(?=.*x))", std::string(300'000, 'a')},
+      {R"((a(?=.*x))|.)", std::string(300'000, 'a')},
+      {R"((a+)+[bc]|.)", runs}};  // each try ends, after some hundred thousand steps
+  for (const auto& [pattern, text] : cases) {
+    const std::clock_t start = std::clock();
+    found(pattern, text, Regex::Effort::linear);
+    EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC) << pattern;
+  }
+}
+
+TEST(Regex, LongMatchesAreWhole) {
+  const std::string pattern = R"(\p{L}+|\s+(?!\S)|\s+)";
+  for (const std::string& text :
+       {std::string(100'000, 'a'), std::string(9'999, ' ') + "x" + std::string(777, ' ')})
+    EXPECT_EQ(found(pattern, text, Regex::Effort::linear), found(pattern, text));
+  EXPECT_EQ(found(R"((?<=b)a+(?=b))", "b" + std::string(5'000, 'a') + "b", Regex::Effort::linear),
+            std::string(5'000, 'a') + "|");
 }
 
 TEST(Regex, WindowsDoNotShowInOrdinaryText) {
@@ -162,7 +187,7 @@ TEST(Regex, WindowsDoNotShowInOrdinaryText) {
     text += random() % 9 == 0 ? ".\n" : " ";
   }
   const char* pattern = R"( ?\p{L}+|\s+(?!\S)|\s+|[^\s\p{L}]+)";
-  EXPECT_EQ(found(pattern, text, Regex::Reach::window), found(pattern, text));
+  EXPECT_EQ(found(pattern, text, Regex::Effort::linear), found(pattern, text));
 }
 
 std::string cut(const std::vector<PreTokenizerStep>& steps, std::string_view text, bool at_start = true) {

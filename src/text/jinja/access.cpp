@@ -3,6 +3,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "base/printable.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/unicode.h"
 
@@ -330,7 +331,8 @@ Value Interpreter::call_function(Function& function, Arguments& args) {
     }
     case FunctionId::raise_exception: {
       Bound bound("raise_exception", args, {"message"}, 1);
-      fail("the template refuses the conversation: {}", str(*bound[0]));
+      constexpr size_t kMostBytes = 1000;
+      fail("the template refuses the conversation: {}", one_line(str(*bound[0]), kMostBytes));
     }
     case FunctionId::strftime_now: {
       Bound bound("strftime_now", args, {"format"}, 1);

@@ -1,14 +1,15 @@
 // Reads JSON straight into values, through the events of nlohmann's parser.
 #include "text/jinja/input.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json_parse.h"
 
 namespace quintet::jinja {
 namespace {
 
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Builder(Heap& heap, std::string_view what) : heap_(heap), what_(what) {}
+  Builder(Heap& heap, std::string_view what, const TextRewrite& rewrite)
+      : heap_(heap), what_(what), rewrite_(rewrite) {}
 
   Value take() { return std::move(result_); }
 
@@ -23,13 +24,13 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     if (text.find_first_of(".eE") == string_t::npos) return add_big(text);
     return add(Value::real(d));
   }
-  bool string(string_t& s) override { return add(heap_.string(std::move(s))); }
+  bool string(string_t& s) override { return add(text(std::move(s))); }
   bool binary(binary_t&) override { return false; }
 
   bool start_object(size_t) override { return open(true); }
   bool start_array(size_t) override { return open(false); }
   bool key(string_t& k) override {
-    open_.back().key = heap_.string(std::move(k));
+    open_.back().key = text(std::move(k));
     return true;
   }
   bool end_object() override {
@@ -42,11 +43,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     open_.pop_back();
     return add(std::move(list));
   }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    std::string_view reason = e.what();
-    if (size_t at = reason.rfind("; "); at != std::string_view::npos) reason = reason.substr(0, at);
-    if (size_t at = reason.find("] "); at != std::string_view::npos) reason = reason.substr(at + 2);
-    fail("{} is not valid JSON at byte {}: {}", what_, position, reason);
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& e) override {
+    fail("{} is not valid JSON at byte {}: {}", what_, position, json_reason(e));
   }
 
  private:
@@ -56,6 +54,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     std::vector<Value> items;
     std::vector<std::pair<Value, Value>> entries;
   };
+
+  Value text(std::string s) { return heap_.string(rewrite_ ? rewrite_(std::move(s)) : std::move(s)); }
 
   bool open(bool is_object) {
     if (open_.size() >= static_cast<size_t>(kMaxDataDepth))
@@ -81,15 +81,16 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   Heap& heap_;
   std::string_view what_;
+  const TextRewrite& rewrite_;
   std::vector<Open> open_;
   Value result_;
 };
 
 }  // namespace
 
-Value parse_json(Heap& heap, std::string_view text, std::string_view what) {
-  Builder builder(heap, what);
-  nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+Value parse_json(Heap& heap, std::string_view text, std::string_view what, const TextRewrite& rewrite) {
+  Builder builder(heap, what, rewrite);
+  parse_json_events(text, builder);
   return builder.take();
 }
 

@@ -10,6 +10,9 @@
 namespace quintet::jinja {
 namespace {
 
+/// Each may cost some hundred bytes once parsed; real templates have some thousands.
+constexpr size_t kMaxTemplateTokens = 100'000;
+
 struct Operator {
   std::string_view text;
   TokenKind kind;
@@ -67,7 +70,11 @@ class Lexer {
  private:
   [[noreturn]] void fail(std::string message) const { throw SyntaxFault{line_, std::move(message)}; }
 
-  void add(TokenKind kind, std::string text) { tokens_.push_back({kind, line_, std::move(text)}); }
+  void add(TokenKind kind, std::string text) {
+    if (tokens_.size() >= kMaxTemplateTokens)
+      throw SyntaxFault{line_, fmt::format("more than {} words and signs in tags", kMaxTemplateTokens)};
+    tokens_.push_back({kind, line_, std::move(text)});
+  }
 
   bool looking_at(std::string_view what) const { return text_.substr(at_).starts_with(what); }
 

@@ -1,5 +1,5 @@
-// Names and texts of untrusted files, made safe to show in a message.
-#include "io/printable.h"
+// Escapes and cuts.
+#include "base/printable.h"
 
 #include <fmt/format.h>
 
@@ -26,8 +26,8 @@ size_t utf8_length(std::string_view text) {
 
 }  // namespace
 
-std::string printable(std::string_view text, size_t limit_bytes) {
-  std::string out = "'";
+std::string one_line(std::string_view text, size_t limit_bytes) {
+  std::string out;
   size_t i = 0;
   while (i < text.size() && i < limit_bytes) {
     const auto byte = static_cast<uint8_t>(text[i]);
@@ -36,6 +36,8 @@ std::string printable(std::string_view text, size_t limit_bytes) {
       out += text[i];
     } else if (byte == '\n') {
       out += "\\n";
+    } else if (byte == '\t') {
+      out += "\\t";
     } else if (const size_t length = byte < 0x80 ? 0 : utf8_length(text.substr(i)); length > 0) {
       out += text.substr(i, length);
       taken = length;
@@ -44,7 +46,15 @@ std::string printable(std::string_view text, size_t limit_bytes) {
     }
     i += taken;
   }
-  out += i < text.size() ? "'..." : "'";
+  if (i < text.size()) out += "...";
+  return out;
+}
+
+std::string printable(std::string_view text, size_t limit_bytes) {
+  std::string out = "'" + one_line(text, limit_bytes);
+  const bool cut = text.size() > limit_bytes && out.ends_with("...");
+  if (!cut) return out + "'";
+  out.insert(out.size() - 3, "'");
   return out;
 }
 
