@@ -61,7 +61,8 @@ Matrix read_npy(const std::string& path) {
 
 Json run_json(Args args, std::string_view input = "") {
   // One thread unless a test asks for more: tests run beside others.
-  args.insert(args.begin(), {"run", model(), "--threads=1"});
+  if (std::find(args.begin(), args.end(), "--threads") == args.end()) args.push_back("--threads=1");
+  args.insert(args.begin(), {"run", model()});
   args.push_back("--json");
   const Outcome outcome = run(args, input);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
