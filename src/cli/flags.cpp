@@ -70,6 +70,10 @@ void FlagSet::optional_model(std::string& path) {
   app_.add_option("MODEL", path, "A GGUF file (any part of a split one) or a Hugging Face folder")->type_name("");
 }
 
+void FlagSet::positional(const std::string& name, std::string& value, const std::string& help) {
+  app_.add_option(name, value, help)->required()->type_name("");
+}
+
 Flag FlagSet::text(const std::string& name, std::string& value, const std::string& kind,
                    const std::string& help) {
   CLI::Option* option = app_.add_option(name, value, help)->type_name(kind);

@@ -46,6 +46,8 @@ class FlagSet {
   void models(std::vector<std::string>& paths);
   /// The same where something else may stand for it.
   void optional_model(std::string& path);
+  /// Another positional argument, which must be given.
+  void positional(const std::string& name, std::string& value, const std::string& help);
   /// `name` as "-n,--tokens"; `kind` is what --help shows for the value: "FILE". Only where that is "TEXT"
   /// may the value be empty: elsewhere it would look as if the flag were not there.
   Flag text(const std::string& name, std::string& value, const std::string& kind, const std::string& help);

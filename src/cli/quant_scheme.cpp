@@ -55,7 +55,7 @@ std::vector<FormatShare> format_shares(const std::vector<ModelTensor>& tensors) 
       if (tensor.weight.format != info.format) continue;
       ++share.tensors;
       share.parameters += static_cast<uint64_t>(tensor.weight.n) * static_cast<uint64_t>(tensor.weight.k);
-      share.bytes += tensor.weight.bytes.size();
+      share.bytes += tensor.weight.stored_bytes();
     }
     if (share.tensors > 0) shares.push_back(share);
   }

@@ -56,5 +56,6 @@ std::unique_ptr<Verb> make_template_verb();
 std::unique_ptr<Verb> make_serve_verb();
 std::unique_ptr<Verb> make_bench_verb();
 std::unique_ptr<Verb> make_eval_verb();
+std::unique_ptr<Verb> make_quantize_verb();
 
 }  // namespace quintet

@@ -105,7 +105,9 @@ class InspectVerb : public Verb {
     }
     Json report = {
         {"path", model_path_},
-        {"container", files.kind() == ModelFiles::Kind::gguf ? "gguf" : "huggingface"},
+        {"container", files.compressed()                       ? "quintet"
+                      : files.kind() == ModelFiles::Kind::gguf ? "gguf"
+                                                               : "huggingface"},
         {"files", std::max<size_t>(files.weight_paths().size(), 1)},
         {"file_bytes", files.file_bytes()},
         {"architecture", config.architecture},
@@ -202,7 +204,7 @@ class InspectVerb : public Verb {
       list.push_back({{"name", std::string(tensor.weight.name)},
                       {"format", format_label(tensor.weight.format)},
                       {"shape", tensor.shape},
-                      {"bytes", tensor.weight.bytes.size()}});
+                      {"bytes", tensor.weight.stored_bytes()}});
     return list;
   }
 

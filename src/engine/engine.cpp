@@ -24,6 +24,53 @@ Status check_options(const EngineOptions& options) {
   return check_range("unread_events", options.unread_events, 1, INT32_MAX);
 }
 
+using LogitsSink = std::function<void(int32_t first, int32_t rows, const float* logits)>;
+
+/// The forward pass over `tokens` in chunks; with a sink also the head, whose logits it gets.
+Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
+                  const LogitsSink& sink) {
+  if (tokens.empty()) return bad_input("tokens: found none, allowed are 1 and more");
+  TRY(check_range("chunk_tokens", chunk_tokens, 1, 1 << 16));
+  const ModelConfig& config = model.config;
+  for (TokenId token : tokens) TRY(check_range("token", token, 0, config.vocabulary - 1));
+  const int32_t context = static_cast<int32_t>(tokens.size());
+  // Logits of a whole chunk may be larger than the model: a bounded piece at a time, which changes no bits.
+  constexpr int64_t kLogitsBytes = 64 << 20;
+  const int64_t row_bytes = int64_t{config.vocabulary} * static_cast<int64_t>(sizeof(float));
+  const int64_t most = sink ? std::max<int64_t>(kLogitsBytes / row_bytes, 1) : INT32_MAX;
+  const auto chunk = static_cast<int32_t>(std::min<int64_t>(most, std::min(chunk_tokens, context)));
+  const int32_t logit_rows = sink ? chunk : 1;
+
+  const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, 16);
+  const int64_t pages = (int64_t{context} + page.tokens - 1) / page.tokens;
+  TRY_ASSIGN(
+      ModelExecutor executor,
+      ModelExecutor::make(backend, model,
+                          {.limits = {.rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context},
+                           .page = page,
+                           .pages = pages}));
+  const BatchLimits limits{
+      .rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context, .block_tokens = page.tokens};
+  TRY_ASSIGN(Buffer staging, executor.allocate_staging(BatchBuilder::bytes_needed(limits)));
+  BatchBuilder builder(limits, std::move(staging));
+  const Residency residency({.page = page, .pages = pages});
+  Sequence sequence;
+  sequence.tokens = tokens;
+  sequence.prompt_tokens = context;
+  sequence.blocks.resize(static_cast<size_t>(pages));
+  std::iota(sequence.blocks.begin(), sequence.blocks.end(), BlockId{0});
+  std::vector<float> logits(sink ? static_cast<size_t>(chunk) * static_cast<size_t>(config.vocabulary) : 0);
+  for (int32_t first = 0; first < context; first += chunk) {
+    const int32_t rows = std::min(chunk, context - first);
+    const BatchItem item{
+        .sequence = &sequence, .first = first, .tokens = rows, .logit_rows = sink ? rows : 0};
+    const size_t wanted = sink ? static_cast<size_t>(rows) * static_cast<size_t>(config.vocabulary) : 0;
+    TRY(executor.logits(builder.build({&item, 1}, residency), {logits.data(), wanted}));
+    if (sink) sink(first, rows, logits.data());
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<MemoryPlan> plan_engine(const Backend& backend, const ModelNeeds& needs, bool weights_are_loaded,
@@ -76,44 +123,12 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
 Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
                      int32_t chunk_tokens,
                      const std::function<void(int32_t first, int32_t rows, const float* logits)>& sink) {
-  if (tokens.empty()) return bad_input("tokens: found none, allowed are 1 and more");
-  TRY(check_range("chunk_tokens", chunk_tokens, 1, 1 << 16));
-  const ModelConfig& config = model.config;
-  for (TokenId token : tokens) TRY(check_range("token", token, 0, config.vocabulary - 1));
-  const int32_t context = static_cast<int32_t>(tokens.size());
-  // Logits of a whole chunk may be larger than the model: a bounded piece at a time, which changes no bits.
-  constexpr int64_t kLogitsBytes = 64 << 20;
-  const int64_t row_bytes = int64_t{config.vocabulary} * static_cast<int64_t>(sizeof(float));
-  const int32_t chunk =
-      static_cast<int32_t>(std::clamp<int64_t>(kLogitsBytes / row_bytes, 1, std::min(chunk_tokens, context)));
+  return run_prompt(backend, model, tokens, chunk_tokens, sink);
+}
 
-  const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, 16);
-  const int64_t pages = (int64_t{context} + page.tokens - 1) / page.tokens;
-  TRY_ASSIGN(
-      ModelExecutor executor,
-      ModelExecutor::make(backend, model,
-                          {.limits = {.rows = chunk, .seqs = 1, .logit_rows = chunk, .context = context},
-                           .page = page,
-                           .pages = pages}));
-  const BatchLimits limits{
-      .rows = chunk, .seqs = 1, .logit_rows = chunk, .context = context, .block_tokens = page.tokens};
-  TRY_ASSIGN(Buffer staging, executor.allocate_staging(BatchBuilder::bytes_needed(limits)));
-  BatchBuilder builder(limits, std::move(staging));
-  const Residency residency({.page = page, .pages = pages});
-  Sequence sequence;
-  sequence.tokens = tokens;
-  sequence.prompt_tokens = context;
-  sequence.blocks.resize(static_cast<size_t>(pages));
-  std::iota(sequence.blocks.begin(), sequence.blocks.end(), BlockId{0});
-  std::vector<float> logits(static_cast<size_t>(chunk) * static_cast<size_t>(config.vocabulary));
-  for (int32_t first = 0; first < context; first += chunk) {
-    const int32_t rows = std::min(chunk, context - first);
-    const BatchItem item{.sequence = &sequence, .first = first, .tokens = rows, .logit_rows = rows};
-    TRY(executor.logits(builder.build({&item, 1}, residency),
-                        {logits.data(), static_cast<size_t>(rows) * static_cast<size_t>(config.vocabulary)}));
-    sink(first, rows, logits.data());
-  }
-  return {};
+Status prompt_pass(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
+                   int32_t chunk_tokens) {
+  return run_prompt(backend, model, tokens, chunk_tokens, nullptr);
 }
 
 }  // namespace quintet

@@ -69,4 +69,8 @@ Status prompt_logits(Backend& backend, const Model& model, const std::vector<Tok
                      int32_t chunk_tokens,
                      const std::function<void(int32_t first, int32_t rows, const float* logits)>& sink);
 
+/// The same without the head: for a backend that watches what passes through it (compress/observing_backend.h).
+Status prompt_pass(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
+                   int32_t chunk_tokens);
+
 }  // namespace quintet

@@ -48,7 +48,7 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
              plan_weights(source.files, *architecture, config, weights));
   uint64_t total_bytes = 0, done_bytes = 0;
   for (const PlannedWeight& planned : plan)
-    for (const HostWeight& part : planned.parts) total_bytes += part.bytes.size();
+    for (const HostWeight& part : planned.parts) total_bytes += part.stored_bytes();
 
   if (options.admit) {
     ModelNeeds needs{.config = config};
@@ -73,16 +73,18 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
                 .k = static_cast<int64_t>(kept.size()),
                 .bytes = {reinterpret_cast<const uint8_t*>(kept.data()), kept.size() * sizeof(float)}}};
     }
+    for (const HostWeight& part : parts)
+      if (const Status checked = check_outliers(part); !checked) return with_file(source.files, checked.error());
     Result<Weight> prepared = backend.prepare(planned.role, parts);
     if (!prepared) return with_file(source.files, prepared.error());
     *planned.target = std::move(prepared).value();
     weights.bytes += planned.target->bytes;
 
     for (const HostWeight& part : planned.parts) {
-      done_bytes += part.bytes.size();
+      done_bytes += part.stored_bytes();
       drop_pages(part.bytes);
       LOG_DEBUG("{}: {} x {} {}, {}", part.name, part.n, part.k, format_info(part.format).name,
-                format_bytes(part.bytes.size()));
+                format_bytes(part.stored_bytes()));
     }
     if (options.progress) options.progress(done_bytes, total_bytes);
   }

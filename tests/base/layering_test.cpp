@@ -21,7 +21,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
   };
   static const auto kBelowModel = plus(kBelowBackend, {"io", "text", "backend"});
   static const auto kBelowEngine = plus(kBelowModel, {"model", "kv", "sampling"});
-  static const auto kBelowServer = plus(kBelowEngine, {"plan", "engine", "eval", "worker"});
+  static const auto kBelowServer = plus(kBelowEngine, {"plan", "engine", "eval", "compress", "worker"});
   static const std::map<std::string, std::set<std::string>> kTable = {
       {"base", {}},
       {"tensor", {"base"}},
@@ -38,6 +38,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"plan", kBelowEngine},
       {"engine", plus(kBelowEngine, {"plan"})},
       {"eval", plus(kBelowEngine, {"plan", "engine"})},
+      {"compress", plus(kBelowEngine, {"plan", "engine"})},
       {"worker", plus(kBelowEngine, {"plan", "engine"})},
       {"server", kBelowServer},
       {"cli", plus(kBelowServer, {"server", "backend/reference", "backend/cpu", "backend/cuda"})},

@@ -9,13 +9,14 @@
 namespace quintet::test {
 namespace {
 
-const Args kVerbs = {"run", "chat", "serve", "inspect", "tokenize", "template", "bench", "eval"};
+const Args kVerbs = {"run", "chat", "serve", "inspect", "tokenize", "template", "bench", "quantize", "eval"};
 
 /// Arguments with which the verb gets as far as opening its model.
 Args command(const std::string& verb, const std::string& model) {
   Args args = {verb, model};
   if (verb == "run" || verb == "tokenize") args.insert(args.end(), {"-p", "Hello"});
   if (verb == "template") args.insert(args.end(), {"-p", R"([{"role": "user", "content": "Hello"}])"});
+  if (verb == "quantize") args.insert(args.end(), {"/nonexistent/folder/out", "--method", "rtn"});
   if (verb == "eval") args.insert(args.end(), {"--perplexity", source_path("LICENSE")});
   if (verb == "serve") args.insert(args.end(), {"--port", "0"});
   return args;
@@ -60,9 +61,9 @@ TEST(Usage, EveryVerbHasHelpWithExamplesAndTheCommonFlags) {
 }
 
 TEST(Usage, TheVerbIsChecked) {
-  expect_error(run({}), 2, {"no verb", "run, chat, serve, inspect, tokenize, template, bench, eval"});
+  expect_error(run({}), 2, {"no verb", "run, chat, serve, inspect, tokenize, template, bench, quantize, eval"});
   expect_error(run({"frobnicate"}), 2,
-               {"'frobnicate'", "run, chat, serve, inspect, tokenize, template, bench, eval"});
+               {"'frobnicate'", "run, chat, serve, inspect, tokenize, template, bench, quantize, eval"});
   expect_error(run({"--frobnicate"}), 2, {"'--frobnicate'"});
 }
 

@@ -1,0 +1,72 @@
+// The table of mixes. Which layers are kept wider is told from published files: the first and the last
+// eighth, and every third between them.
+#include "compress/gguf_mix.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace quintet {
+namespace {
+
+using enum WeightFormat;
+using enum GgufMix::Wider;
+
+constexpr std::array kMixes = {
+    //       name     type  base    v      down   v else down else attn_output head  wider
+    GgufMix{"q2_k", 10, q2_k, q3_k, q3_k, q3_k, q3_k, q3_k, q6_k, none},
+    GgufMix{"q3_k_s", 11, q3_k, q3_k, q3_k, q3_k, q3_k, q3_k, q6_k, none},
+    GgufMix{"q3_k_m", 12, q3_k, q5_k, q4_k, q4_k, q3_k, q4_k, q6_k, ends_and_thirds},
+    GgufMix{"q4_k_s", 14, q4_k, q5_k, q5_k, q4_k, q4_k, q4_k, q6_k, first_eighth},
+    GgufMix{"q4_k_m", 15, q4_k, q6_k, q6_k, q4_k, q4_k, q4_k, q6_k, ends_and_thirds},
+    GgufMix{"q5_k_s", 16, q5_k, q5_k, q5_k, q5_k, q5_k, q5_k, q6_k, none},
+    GgufMix{"q5_k_m", 17, q5_k, q6_k, q6_k, q5_k, q5_k, q5_k, q6_k, ends_and_thirds},
+    GgufMix{"q6_k", 18, q6_k, q6_k, q6_k, q6_k, q6_k, q6_k, q6_k, none},
+    GgufMix{"q8_0", 7, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, none},
+    GgufMix{"iq4_nl", 25, iq4_nl, iq4_nl, iq4_nl, iq4_nl, iq4_nl, iq4_nl, q6_k, none},
+    GgufMix{"iq4_xs", 30, iq4_xs, iq4_xs, iq4_xs, iq4_xs, iq4_xs, iq4_xs, q6_k, none},
+};
+
+bool is_wider(GgufMix::Wider rule, int32_t layer, int32_t layers) {
+  const int32_t eighth = layers / 8;
+  if (rule == first_eighth) return layer < eighth;
+  return rule == ends_and_thirds && (layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2);
+}
+
+std::optional<WeightFormat> narrower_block(WeightFormat format, int64_t k) {
+  if (k % format_info(format).block_weights == 0) return format;
+  if (k % 32 != 0) return std::nullopt;
+  switch (format) {
+    case q4_k: return q5_0;
+    case q5_k: return q5_1;
+    case q6_k: return q8_0;
+    default: return iq4_nl;
+  }
+}
+
+}  // namespace
+
+const GgufMix* find_gguf_mix(std::string_view name) {
+  for (const GgufMix& mix : kMixes)
+    if (mix.name == name) return &mix;
+  return nullptr;
+}
+
+std::string gguf_mix_names() {
+  std::string names;
+  for (const GgufMix& mix : kMixes) names += fmt::format("{}{}", names.empty() ? "" : ", ", mix.name);
+  return names;
+}
+
+std::optional<WeightFormat> format_in_mix(const GgufMix& mix, std::string_view name, int64_t k, int32_t layer,
+                                          int32_t layers, bool tied_embeddings) {
+  const bool wider = is_wider(mix.wider, layer, layers);
+  WeightFormat format = mix.base;
+  if (name == "output.weight" || (name == "token_embd.weight" && tied_embeddings)) format = mix.head;
+  if (name.ends_with("attn_v.weight")) format = wider ? mix.values : mix.values_others;
+  if (name.ends_with("ffn_down.weight")) format = wider ? mix.down : mix.down_others;
+  if (name.ends_with("attn_output.weight")) format = mix.attn_output;
+  return narrower_block(format, k);
+}
+
+}  // namespace quintet

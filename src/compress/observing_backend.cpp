@@ -1,0 +1,128 @@
+// Passes everything on, and shows inputs of products on the way.
+#include "compress/observing_backend.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "tensor/half.h"
+
+namespace quintet {
+namespace {
+
+class ObservingOps : public Ops {
+ public:
+  ObservingOps(Backend& inner, std::function<bool(const Weight&)> wants, InputSink sink)
+      : backend_(inner), inner_(inner.ops()), wants_(std::move(wants)), sink_(std::move(sink)) {}
+
+  /// Room for inputs behind a norm.
+  Status reserve(const StepLimits& limits) {
+    const DType type = backend_.info().activation;
+    TRY_ASSIGN(scratch_, backend_.allocate(static_cast<size_t>(limits.rows) *
+                                               static_cast<size_t>(limits.max_k) * dtype_bytes(type),
+                                           BufferUse::workspace));
+    return {};
+  }
+  const Status& status() const { return status_; }
+
+  void linear(const LinearArgs& args) override {
+    if (status_ && wants_(*args.w)) status_ = show(args);
+    inner_.linear(args);
+  }
+
+  void embed(const StepView& step, const EmbedArgs& args) override { inner_.embed(step, args); }
+  void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override {
+    inner_.rms_norm(x, norm, out);
+  }
+  void rope_store(const StepView& step, const RopeStoreArgs& args) override { inner_.rope_store(step, args); }
+  void attend(const StepView& step, const AttendArgs& args) override { inner_.attend(step, args); }
+  void gate(const GateArgs& args) override { inner_.gate(args); }
+  void add(ConstMatrixView x, MatrixView out) override { inner_.add(x, out); }
+  void gather(const StepView& step, ConstMatrixView x, MatrixView out) override {
+    inner_.gather(step, x, out);
+  }
+  void sample(const StepView& step, const SampleArgs& args) override { inner_.sample(step, args); }
+  void rope_store_attend(const StepView& step, const RopeStoreAttendArgs& args) override {
+    inner_.rope_store_attend(step, args);
+  }
+  void begin_layer(int layer) override { inner_.begin_layer(layer); }
+  void end_layer(int layer) override { inner_.end_layer(layer); }
+
+ private:
+  Status show(const LinearArgs& args) {
+    ConstMatrixView x = args.x;
+    if (args.norm.weight) {
+      const MatrixView normed{scratch_.data(), backend_.info().activation, x.rows, x.cols, x.cols};
+      QUINTET_CHECK(static_cast<size_t>(x.rows * x.cols) * dtype_bytes(normed.type) <= scratch_.bytes(),
+                    "inputs of {} x {}", x.rows, x.cols);
+      inner_.rms_norm(x, args.norm, normed);
+      x = normed;
+    }
+    const size_t bytes = dtype_bytes(x.type), row_bytes = static_cast<size_t>(x.cols) * bytes;
+    raw_.resize(static_cast<size_t>(x.rows) * row_bytes);
+    for (int64_t row = 0; row < x.rows; ++row)
+      TRY(backend_.read(static_cast<const uint8_t*>(x.data) + static_cast<size_t>(row * x.stride) * bytes,
+                        {raw_.data() + static_cast<size_t>(row) * row_bytes, row_bytes}));
+    values_.resize(static_cast<size_t>(x.rows * x.cols));
+    const WeightFormat format = x.type == DType::f16    ? WeightFormat::f16
+                                : x.type == DType::bf16 ? WeightFormat::bf16
+                                                        : WeightFormat::f32;
+    format_info(format).decode(raw_.data(), values_.size(), values_.data());
+    sink_(*args.w, values_.data(), x.rows, x.cols);
+    return {};
+  }
+
+  Backend& backend_;
+  Ops& inner_;
+  std::function<bool(const Weight&)> wants_;
+  InputSink sink_;
+  Buffer scratch_;
+  std::vector<uint8_t> raw_;
+  std::vector<float> values_;
+  Status status_;
+};
+
+class ObservingBackend : public Backend {
+ public:
+  ObservingBackend(Backend& inner, std::function<bool(const Weight&)> wants, InputSink sink)
+      : inner_(inner), ops_(inner, std::move(wants), std::move(sink)) {}
+
+  BackendInfo info() const override { return inner_.info(); }
+  Numerics numerics() const override { return inner_.numerics(); }
+  Ops& ops() override { return ops_; }
+  Result<Buffer> allocate(size_t bytes, BufferUse use) override { return inner_.allocate(bytes, use); }
+  Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts) override {
+    return inner_.prepare(role, parts);
+  }
+  Status unpack(const Weight& weight, int64_t first, int64_t count, float* out) override {
+    return inner_.unpack(weight, first, count, out);
+  }
+  PageClass page_class(int32_t layers, int32_t kv_heads, int32_t head_dim, int32_t tokens) const override {
+    return inner_.page_class(layers, kv_heads, head_dim, tokens);
+  }
+  Status reserve(const StepLimits& limits) override {
+    TRY(ops_.reserve(limits));
+    return inner_.reserve(limits);
+  }
+  Result<StepView> stage(const StepInputs& inputs) override { return inner_.stage(inputs); }
+  Status finish(const Sampled* sampled, std::span<Sampled> out) override {
+    TRY(inner_.finish(sampled, out));
+    return ops_.status();
+  }
+  Status read(const void* device, std::span<uint8_t> out) override { return inner_.read(device, out); }
+  Status write(std::span<const uint8_t> bytes, void* device) override { return inner_.write(bytes, device); }
+
+ private:
+  Backend& inner_;
+  ObservingOps ops_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_observing_backend(Backend& inner,
+                                                std::function<bool(const Weight& weight)> wants,
+                                                InputSink sink) {
+  return std::make_unique<ObservingBackend>(inner, std::move(wants), std::move(sink));
+}
+
+}  // namespace quintet
