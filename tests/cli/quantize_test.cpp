@@ -42,7 +42,7 @@ TEST(Quantize, EveryMethodGivesAModelThatRuns) {
   const TemporaryFolder folder;
   const Args calibration = {"--calibration", text(), "--samples", "8", "--length", "64"};
   for (const std::string& source :
-       {tiny("llama-plain.gguf"), tiny("qwen2"), tiny("gemma3"), tiny("phi3.gguf")})
+       {tiny("llama-plain.gguf"), tiny("qwen2"), tiny("gemma3.gguf"), tiny("phi3.gguf")})
     for (const std::string method : {"rtn", "outlier", "gptq", "gptq+outlier"}) {
       SCOPED_TRACE(source + " " + method);
       const std::string out = folder.path("out");
@@ -149,8 +149,9 @@ TEST(Quantize, NothingHalfWrittenStays) {
                {"does not exist yet"});
   expect_error(quantize(tiny("llama-plain.gguf"), "/nonexistent/x/out", {"--method", "rtn"}), 2,
                {"/nonexistent/x/out"});
-  expect_error(quantize(tiny("llama-plain.gguf"), out, {"--calibration", folder.write("empty.txt", "")}), 2,
-               {"calibration text", "0 tokens"});
+  expect_error(quantize(tiny("llama-plain.gguf"), out,
+                        {"--calibration", folder.write("empty.txt", ""), "--length", "64"}),
+               2, {"calibration text", "0 tokens"});
   expect_error(quantize(tiny("llama-plain.gguf"), out, {"--calibration", text(), "--length", "4096"}), 2,
                {"--length", "4096", "128"});
   for (const auto& entry : std::filesystem::directory_iterator(folder.path("")))

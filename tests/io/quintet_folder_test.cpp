@@ -109,9 +109,12 @@ class Folder {
     folder.write("config.json", config);
     auto writer = SafetensorsWriter::create(folder / "model.safetensors", 8, 40);
     EXPECT_TRUE(writer->add("w", "U8", {2, width}, ramp(static_cast<size_t>(2 * width))));
-    if (!rows.empty())
+    if (!rows.empty()) {
       EXPECT_TRUE(writer->add("w.outlier_rows", "U32", {static_cast<int64_t>(rows.size() / 4)}, rows));
-    if (columns) EXPECT_TRUE(writer->add("w.outlier_columns", "U16", {1}, ramp(2)));
+    }
+    if (columns) {
+      EXPECT_TRUE(writer->add("w.outlier_columns", "U16", {1}, ramp(2)));
+    }
     EXPECT_TRUE(writer->add("w.outlier_values", values_dtype, {1}, ramp(2)));
     EXPECT_TRUE(writer->add("norm", "F32", {4}, ramp(16)));
     EXPECT_TRUE(writer->finish());

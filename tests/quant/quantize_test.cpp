@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -263,8 +266,8 @@ TEST(Outliers, WrongOnesAreNamed) {
 }
 
 TEST(Products, EqualTheDefinition) {
-  for (const auto& [t, m, n] :
-       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {7, 5, 33}, {300, 100, 290}, {513, 97, 40}}) {
+  const std::vector<std::array<int64_t, 3>> shapes = {{1, 1, 1}, {7, 5, 33}, {300, 100, 290}, {513, 97, 40}};
+  for (const auto& [t, m, n] : shapes) {
     std::vector<float> a(static_cast<size_t>(t * m)), b(static_cast<size_t>(t * n)),
         c(static_cast<size_t>(m * n), 1.0f);
     for (float& v : a) v = normal();
