@@ -91,6 +91,10 @@ class ObservingBackend : public Backend {
   Numerics numerics() const override { return inner_.numerics(); }
   Ops& ops() override { return ops_; }
   Result<Buffer> allocate(size_t bytes, BufferUse use) override { return inner_.allocate(bytes, use); }
+  Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const override {
+    return inner_.packed_bytes(role, parts);
+  }
+  Result<uint64_t> scratch_bytes(const StepLimits& limits) const override { return inner_.scratch_bytes(limits); }
   Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts) override {
     return inner_.prepare(role, parts);
   }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "quant/integer_format.h"
 #include "tensor/half.h"
 #include "text/bpe_bytes.h"
 
@@ -93,7 +94,13 @@ class BlockPool {
       case WeightFormat::q6_k: put(208, kDeviation / (18.5f * 74) * jitter); break;
       case WeightFormat::iq4_nl: put(0, kDeviation / 68 * jitter); break;
       case WeightFormat::iq4_xs: put(0, kDeviation / (68 * 18) * jitter); break;
-      default: put(0, kDeviation / 4.6f * jitter); break;  // int4_g128, q4_0: the scale comes first
+      default: {  // the project's integers and q4_0: codes are uniform
+        const IntegerFormat shape = *integer_format(info_.format);
+        const float spread = 4.6f / 16 * static_cast<float>(1 << shape.bits);
+        put(0, kDeviation / spread * jitter);
+        if (shape.minimum) put(2, -kDeviation * static_cast<float>(shape.max_code()) / 2 / spread * jitter);
+        break;
+      }
     }
   }
 
