@@ -7,7 +7,9 @@
 
 #include <unistd.h>
 
+#include "base/output_file.h"
 #include "base/printable.h"
+#include "base/status_line.h"
 
 namespace quintet {
 namespace {
@@ -23,6 +25,14 @@ class SafePayload : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<SafePayload>(); }
 };
 
+/// Log lines on a terminal, which take a progress bar away first.
+class TerminalSink : public spdlog::sinks::stderr_color_sink_mt {
+ public:
+  void log(const spdlog::details::log_msg& message) override {
+    write_over_status_line([&] { spdlog::sinks::stderr_color_sink_mt::log(message); });
+  }
+};
+
 }  // namespace
 
 Status configure_logging(const LogOptions& options) {
@@ -32,16 +42,18 @@ Status configure_logging(const LogOptions& options) {
     return bad_input(fmt::format("--log-level: found '{}', allowed are trace, debug, info, warn, error, off", options.level));
   spdlog::sink_ptr sink;
   if (!options.file.empty()) {
+    // spdlog would make the folders that are missing.
+    if (auto status = OutputFile::check(options.file); !status)
+      return bad_input(fmt::format("--log-file {}", status.error().message));
     try {
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file, false);
     } catch (const spdlog::spdlog_ex& error) {
-      return io_error(fmt::format("--log-file {}: {}", options.file, error.what()));
+      return bad_input(fmt::format("--log-file {}: {}", options.file, error.what()));
     }
   } else if (isatty(STDERR_FILENO)) {
-    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+    sink = std::make_shared<TerminalSink>();
   } else {
-    auto plain = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(spdlog::color_mode::never);
-    sink = plain;
+    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(spdlog::color_mode::never);
   }
   auto logger = std::make_shared<spdlog::logger>("quintet", sink);
   logger->set_level(level);

@@ -2,12 +2,15 @@
 #include "cli/app.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <new>
+#include <span>
+#include <vector>
 
-#include "base/printable.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/suggest.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "cli/version.h"
@@ -16,7 +19,6 @@
 namespace quintet {
 namespace {
 
-constexpr size_t kMaxErrorBytes = 4096;
 constexpr int kDone = 0, kFailed = 1, kBadInput = 2, kSignalled = 128, kOutputClosed = 141;  // 128 + SIGPIPE
 
 struct VerbEntry {
@@ -49,6 +51,24 @@ std::string verb_names() {
   return names;
 }
 
+std::string did_you_mean(std::string_view name, std::span<const std::string> known) {
+  const std::string nearest = nearest_name(name, known);
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+}
+
+/// What the command line has beyond the verb's flags and its MODEL, the first of it.
+std::string unexpected(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining();
+  const auto is_flag = [](const std::string& word) { return word.starts_with("-") && word.size() > 1; };
+  const auto flag = std::find_if(extras.begin(), extras.end(), is_flag);
+  if (flag == extras.end()) return fmt::format("found '{}', which no flag takes", extras.front());
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+  const std::string name = flag->substr(0, flag->find('='));
+  return fmt::format("found the unknown flag '{}'{}", name, did_you_mean(name, known));
+}
+
 std::string program_help() {
   std::string text = fmt::format(
       "quintet {}: runs and serves large language models on one machine\n\n"
@@ -56,15 +76,14 @@ std::string program_help() {
       version_number());
   for (const auto& entry : kVerbs) text += fmt::format("  {:<10} {}\n", entry.name, entry.summary);
   text +=
-      "\n  quintet VERB --help   flags and examples of a verb\n"
-      "  quintet --version     version, commit, compiler, backends\n\n"
+      "\n  quintet VERB --help   flags and examples of a verb (quintet help VERB does the same)\n"
+      "  quintet --version     version, commit, compiler, backends (-v and quintet version, too)\n\n"
       "Exit codes: 0 done, 1 failed, 2 bad input or usage, 128 + n ended by signal n (130: Ctrl-C)\n";
   return text;
 }
 
 int fail(std::string_view who, std::string_view message, int code) {
-  // Whatever the message quotes: a model file's strings must not move a terminal's cursor, nor fill it.
-  say(one_line(fmt::format("{}: {}", who, message), kMaxErrorBytes));
+  say_error(who, message);
   return code;
 }
 
@@ -104,6 +123,8 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     return print_and_end(app.help());
+  } catch (const CLI::ExtrasError&) {
+    return fail(who, fmt::format("{} (see {} --help)", unexpected(app), who), kBadInput);
   } catch (const CLI::ParseError& error) {
     return fail(who, fmt::format("{} (see {} --help)", error.what(), who), kBadInput);
   }
@@ -120,19 +141,34 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
 int run_app(int argc, char** argv) {
   ignore_broken_pipes();
   guard_mappings();
-  const std::string_view first = argc > 1 ? argv[1] : "";
+  std::vector<char*> args(argv + 1, argv + argc);
+  const auto word = [&](size_t i) {
+    return i < args.size() ? std::string_view(args[i]) : std::string_view();
+  };
+  static char help_flag[] = "--help";
+  // `help VERB` is `VERB --help`.
+  if (word(0) == "help" && !word(1).empty()) args = {args[1], help_flag};
+  const std::string_view first = word(0);
   if (first == "--help" || first == "-h" || first == "help") return print_and_end(program_help());
-  if (first == "--version" || first == "-V") return print_and_end(version_text());
+  if (first == "--version" || first == "-V" || first == "-v" || first == "version")
+    return print_and_end(version_text());
   if (first.empty())
     return fail("quintet", fmt::format("no verb, allowed are {} (see quintet --help)", verb_names()),
                 kBadInput);
   const VerbEntry* entry = find_verb(first);
-  if (!entry)
+  if (!entry) {
+    const std::vector<std::string> known = [] {
+      std::vector<std::string> names;
+      for (const auto& verb : kVerbs) names.emplace_back(verb.name);
+      return names;
+    }();
     return fail("quintet",
-                fmt::format("found '{}', allowed are {} (see quintet --help)", first, verb_names()),
+                fmt::format("found '{}', allowed are {}{} (see quintet --help)", first, verb_names(),
+                            did_you_mean(first, known)),
                 kBadInput);
+  }
   try {
-    return run_verb(*entry, argc - 1, argv + 1);
+    return run_verb(*entry, static_cast<int>(args.size()), args.data());
   } catch (const std::bad_alloc&) {
     return fail(fmt::format("quintet {}", entry->name), "out of memory", kFailed);
   }

@@ -5,6 +5,7 @@
 
 #include "cli/flags.h"
 #include "server/json_reader.h"
+#include "server/messages.h"
 #include "server/prompt.h"
 
 namespace quintet {
@@ -12,10 +13,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int32_t kMaxDepth = 64;  // of lists and objects: a tool's schema takes about ten
+constexpr JsonLimits kLimits = {.depth = 64};  // a tool's schema takes about ten levels
 
-std::string token_text_of(const Tokenizer& tokenizer, const std::optional<TokenId>& token) {
-  return token ? std::string(tokenizer.token_text(*token)) : std::string();
+Error fault_in(std::string_view origin, const ApiError& error) {
+  return bad_input(fmt::format("{}: {}", origin, error.message));
 }
 
 }  // namespace
@@ -32,46 +33,40 @@ Status check_template(const Model& model) {
 }
 
 Result<Json> read_json(std::string_view text, std::string_view origin) {
-  auto parsed = parse_json(text, {.depth = kMaxDepth});
-  if (!parsed) return bad_input(fmt::format("{}: {}", origin, parsed.error().message));
-  return std::move(*parsed);
+  auto parsed = parse_json(text, kLimits);
+  if (parsed) return std::move(*parsed);
+  const std::string& place = parsed.error().param;
+  return fault_in(place.empty() ? std::string(origin) : fmt::format("{}: {}", origin, place), parsed.error());
 }
 
 Result<Json> parse_messages(std::string_view text, std::string_view origin, Json* tools) {
-  TRY_ASSIGN(Json parsed, read_json(text, origin));
-  Json messages = parsed.is_object() && parsed.contains("messages") ? parsed["messages"] : parsed;
-  if (!messages.is_array())
+  TRY_ASSIGN(const Json parsed, read_json(text, origin));
+  const bool whole = parsed.is_object() && parsed.contains("messages");
+  if (!whole && !parsed.is_array())
     return bad_input(fmt::format("{}: found {}, allowed is a list of messages or an object with \"messages\"",
-                                 origin, messages.type_name()));
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const Json& message = messages[i];
-    if (!message.is_object())
-      return bad_input(
-          fmt::format("{}: messages[{}]: found {}, allowed is an object", origin, i, message.type_name()));
-    if (!message.contains("role") || !message["role"].is_string())
-      return bad_input(fmt::format("{}: messages[{}].role: found {}, allowed is a string", origin, i,
-                                   message.contains("role") ? message["role"].type_name() : "nothing"));
+                                 origin, kind_of(parsed)));
+  std::optional<ApiError> error;
+  Json messages = read_messages(whole ? parsed["messages"] : parsed, "messages", kLimits, error);
+  if (whole && tools && parsed.contains("tools") && !parsed["tools"].is_null()) {
+    *tools = parsed["tools"];
+    check_tools(*tools, "tools", error);
   }
-  if (tools && parsed.is_object() && parsed.contains("tools")) *tools = parsed["tools"];
+  if (error) return fault_in(origin, *error);
   return messages;
 }
 
-Result<std::string> render_conversation(const Model& model, const Json& messages,
-                                        const RenderOptions& options) {
-  TRY(check_template(model));
-  TemplateInput input;
-  input.messages_json = messages.dump();
-  input.tools_json = options.tools_json;
-  input.add_generation_prompt = options.add_generation_prompt;
-  input.bos_token = token_text_of(*model.tokenizer, model.tokenizer->spec().bos);
-  input.eos_token = token_text_of(*model.tokenizer, model.tokenizer->spec().eos);
-  input.now_unix_s = wall_clock_s();
-  return model.chat_template->render(input);
+Result<Json> parse_tools(std::string_view text, std::string_view origin) {
+  TRY_ASSIGN(Json tools, read_json(text, origin));
+  std::optional<ApiError> error;
+  check_tools(tools, "tools", error);
+  if (error) return fault_in(origin, *error);
+  return tools;
 }
 
 Result<std::vector<TokenId>> encode_conversation(const Model& model, const Json& messages) {
   TRY(check_template(model));
-  return PromptBuilder(model).conversation({.messages_json = messages.dump()});
+  return PromptBuilder(model).conversation(
+      {.messages_json = messages.dump(-1, ' ', false, Json::error_handler_t::replace)});
 }
 
 Result<Json> json_text(std::string_view text, std::string_view what) {

@@ -14,22 +14,16 @@ namespace quintet {
 /// Strict JSON of bounded depth. `origin` names it in errors.
 Result<nlohmann::ordered_json> read_json(std::string_view text, std::string_view origin);
 
-/// Reads a list of messages ({"role", "content", ...}) or an object with "messages" and perhaps "tools".
-/// `tools` may be null where they are not wanted.
+/// Reads a list of messages or an object with "messages" and perhaps "tools", as the server does
+/// (server/messages.h). `tools` may be null where they are not wanted.
 Result<nlohmann::ordered_json> parse_messages(std::string_view text, std::string_view origin,
                                               nlohmann::ordered_json* tools);
 
-struct RenderOptions {
-  std::string tools_json;
-  bool add_generation_prompt = true;
-};
+/// A JSON list of tools, checked as the server does.
+Result<nlohmann::ordered_json> parse_tools(std::string_view text, std::string_view origin);
 
 /// bad_input where the model has no template.
 Status check_template(const Model& model);
-
-/// The prompt's text, for people. bad_input where the model has no template.
-Result<std::string> render_conversation(const Model& model, const nlohmann::ordered_json& messages,
-                                        const RenderOptions& options);
 
 /// The prompt's ids, exactly those that the server makes of these messages.
 Result<std::vector<TokenId>> encode_conversation(const Model& model, const nlohmann::ordered_json& messages);

@@ -2,6 +2,7 @@
 #include "cli/flags.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
@@ -14,6 +15,7 @@
 
 #include "base/units.h"
 #include "cli/terminal.h"
+#include "sampling/params.h"
 
 namespace quintet {
 namespace {
@@ -86,6 +88,27 @@ Flag FlagSet::text_pair(const std::string& name, std::pair<std::string, std::str
   return Flag(app_.add_option(name, values, help)
                   ->type_name(kind)
                   ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
+}
+
+Flag FlagSet::texts(const std::string& name, std::vector<std::string>& values, const std::string& kind,
+                    const std::string& help) {
+  return Flag(app_.add_option(name, values, help)
+                  ->type_name(kind)
+                  ->expected(1)
+                  ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
+}
+
+Flag FlagSet::bits(const std::string& name, uint64_t& value, const std::string& help) {
+  // CLI11 would read the text anew: the option's own value is not used.
+  const auto read = [&value](const std::string& text) {
+    int64_t negative = 0;
+    if (parse_whole(text, value)) return std::string();
+    if (!parse_whole(text, negative))
+      return fmt::format("found '{}', allowed is a whole number of at most 64 bits", text);
+    value = static_cast<uint64_t>(negative);
+    return std::string();
+  };
+  return Flag(app_.add_option(name)->description(help)->type_name("N")->check(read));
 }
 
 Flag FlagSet::toggle(const std::string& name, bool& value, const std::string& help) {
@@ -184,20 +207,38 @@ void SamplingFlags::declare(FlagSet& flags) {
   repeat_penalty_flag_ =
       flags.number("--repeat-penalty", {repeat_penalty_, 0.01, 100}, "Weaken tokens of the last 64; 1: off")
           .group(group);
-  flags.integer("--seed", {seed_, 0, INT64_MAX}, "Same seed, same text (default 0)").group(group);
+  const std::string whole_text = ": -2 to 2, over prompt and answer; 0: off";
+  flags.number("--presence-penalty", {presence_penalty_, -2, 2}, "Weaken tokens that were there" + whole_text)
+      .group(group);
+  flags
+      .number("--frequency-penalty", {frequency_penalty_, -2, 2},
+              "Weaken tokens by how often they were there" + whole_text)
+      .group(group);
+  flags.bits("--seed", seed_, "Same seed, same text (default 0)").group(group);
+  flags.texts("--stop", stop_, "TEXT", "End the answer before this text; may be given several times")
+      .group(group);
 }
 
-SampleParams SamplingFlags::params(const GenerationDefaults& defaults) const {
+Status SamplingFlags::check() const {
+  if (auto status = check_stop_strings(stop_); !status) return bad_input("--stop: " + status.error().message);
+  return {};
+}
+
+void SamplingFlags::apply(const GenerationDefaults& defaults, Request& request) const {
   const auto pick = [](Flag flag, auto given, const auto& model, auto otherwise) {
     return flag.given() ? static_cast<decltype(otherwise)>(given) : model.value_or(otherwise);
   };
-  SampleParams params;
+  request.seed = seed_;
+  SampleParams& params = request.sampling;
   params.temperature = pick(temperature_flag_, temperature_, defaults.temperature, 0.0f);
   params.top_k = pick(top_k_flag_, top_k_, defaults.top_k, int32_t{0});
   params.top_p = pick(top_p_flag_, top_p_, defaults.top_p, 1.0f);
   params.min_p = pick(min_p_flag_, min_p_, defaults.min_p, 0.0f);
   params.repeat_penalty = pick(repeat_penalty_flag_, repeat_penalty_, defaults.repeat_penalty, 1.0f);
-  return params;
+  params.presence_penalty = static_cast<float>(presence_penalty_);
+  params.frequency_penalty = static_cast<float>(frequency_penalty_);
+  // As in the server: these two count the whole text, not a window of it.
+  if (presence_penalty_ != 0 || frequency_penalty_ != 0) request.penalty_window = -1;
 }
 
 void TextSource::declare(FlagSet& flags, const std::string& what) {
@@ -209,6 +250,17 @@ void TextSource::declare(FlagSet& flags, const std::string& what) {
 std::string TextSource::name() const {
   if (text_flag.given()) return "--prompt";
   return file_flag.given() && file != "-" ? file : "standard input";
+}
+
+void TextSource::note_unread_input() const {
+  if (name() == "standard input" || stdin_is_terminal()) return;
+  struct stat input {};
+  int unread_bytes = 0;
+  // Of a pipe: what waits now. Somebody who holds its other end and says nothing is not asked.
+  if (::fstat(STDIN_FILENO, &input) != 0 || !(S_ISFIFO(input.st_mode) || S_ISREG(input.st_mode)) ||
+      ::ioctl(STDIN_FILENO, FIONREAD, &unread_bytes) != 0 || unread_bytes <= 0)
+    return;
+  say(fmt::format("note: standard input is not read, the text comes from {}", name()));
 }
 
 Result<std::string> TextSource::read(std::string_view what) const {

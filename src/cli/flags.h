@@ -54,6 +54,11 @@ class FlagSet {
   /// Two values after one flag; `kind` as "MODEL FILE".
   Flag text_pair(const std::string& name, std::pair<std::string, std::string>& values,
                  const std::string& kind, const std::string& help);
+  /// May be given several times.
+  Flag texts(const std::string& name, std::vector<std::string>& values, const std::string& kind,
+             const std::string& help);
+  /// Any 64-bit integer, signed or not.
+  Flag bits(const std::string& name, uint64_t& value, const std::string& help);
   Flag toggle(const std::string& name, bool& value, const std::string& help);
   Flag choice(const std::string& name, std::string& value, std::vector<std::string> allowed,
               const std::string& help);
@@ -92,17 +97,23 @@ struct TextFlags {
   LoadOptions load_options(int64_t context_tokens = 0) const;
 };
 
-/// --temp, --top-k, --top-p, --min-p, --repeat-penalty, --seed.
+/// --temp, --top-k, --top-p, --min-p, --repeat-penalty, --presence-penalty, --frequency-penalty, --seed,
+/// --stop.
 class SamplingFlags {
  public:
   void declare(FlagSet& flags);
   /// What was given on the command line; else the model's generation_config; else greedy.
-  SampleParams params(const GenerationDefaults& defaults) const;
-  uint64_t seed() const { return static_cast<uint64_t>(seed_); }
+  void apply(const GenerationDefaults& defaults, Request& request) const;
+  /// bad_input where a --stop cannot be used.
+  Status check() const;
+  const std::vector<std::string>& stop() const { return stop_; }
 
  private:
   double temperature_ = 0, top_p_ = 1, min_p_ = 0, repeat_penalty_ = 1;
-  int64_t top_k_ = 0, seed_ = 0;
+  double presence_penalty_ = 0, frequency_penalty_ = 0;
+  int64_t top_k_ = 0;
+  uint64_t seed_ = 0;
+  std::vector<std::string> stop_;
   Flag temperature_flag_, top_k_flag_, top_p_flag_, min_p_flag_, repeat_penalty_flag_;
 };
 
@@ -116,6 +127,8 @@ struct TextSource {
   Result<std::string> read(std::string_view what) const;
   /// Where read() takes it from: the file's name, "standard input" or "--prompt".
   std::string name() const;
+  /// A note on stderr where a pipe or file on standard input holds text that read() did not take.
+  void note_unread_input() const;
   /// True where read() gives a file or a pipe, whose last newline is the file's and not the text's.
   bool from_file() const { return !text_flag.given(); }
 };

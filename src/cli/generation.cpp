@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "sampling/stop_matcher.h"
 
 namespace quintet {
 namespace {
@@ -21,6 +22,7 @@ Result<Generation> generate(const GenerateArgs& args) {
   TRY(args.engine.submit(args.request));
   Generation done;
   Detokenizer detokenizer(args.tokenizer);
+  StopMatcher stops(args.stop);
   Status output_status;
   const auto deliver = [&](const std::string& text) {
     if (text.empty()) return;
@@ -37,17 +39,25 @@ Result<Generation> generate(const GenerateArgs& args) {
     }
     for (const TokenEvent& event : args.engine.poll(kPoll_us)) {
       if (event.id != id) continue;
-      if (event.token >= 0) {
+      if (event.token >= 0 && !stops.stopped()) {
         done.tokens.push_back(event.token);
-        deliver(detokenizer.push(event.token));
+        deliver(stops.push(detokenizer.push(event.token)));
+        if (stops.stopped()) args.engine.cancel(id);
       }
       if (event.finish == FinishReason::none) continue;
-      deliver(detokenizer.finish());
+      deliver(stops.push(detokenizer.finish()));
+      if (!stops.stopped()) deliver(stops.finish());
       done.finish = event.finish;
       done.usage = event.usage;
       if (event.finish == FinishReason::error) return internal_error(event.message);
       TRY(output_status);
-      if (event.finish == FinishReason::cancelled && !cancelled) return internal_error(event.message);
+      if (stops.stopped()) {
+        // The engine may have gone on for a token or two before it heard.
+        done.finish = FinishReason::stop;
+        done.usage.completion_tokens = static_cast<int32_t>(done.tokens.size());
+      } else if (event.finish == FinishReason::cancelled && !cancelled) {
+        return internal_error(event.message);
+      }
       return done;
     }
   }
@@ -64,12 +74,16 @@ std::string_view finish_name(FinishReason reason) {
   return "none";
 }
 
-std::string speed_line(const Usage& usage) {
+std::string speed_line(const Generation& generation) {
+  const Usage& usage = generation.usage;
   const std::string cached =
       usage.cached_tokens > 0 ? fmt::format(" ({} cached)", usage.cached_tokens) : std::string();
+  std::string line = fmt::format("prompt {} tokens{}", usage.prompt_tokens, cached);
+  // What was cut off before its first token has no speed.
+  if (usage.prefill_us == 0)
+    return line + ", " + std::string(finish_name(generation.finish)) + " before the first token";
   const int32_t computed = usage.prompt_tokens - usage.cached_tokens;
-  std::string line = fmt::format("prompt {} tokens{} at {:.1f}/s", usage.prompt_tokens, cached,
-                                 per_second(computed, usage.prefill_us));
+  line += fmt::format(" at {:.1f}/s", per_second(computed, usage.prefill_us));
   // The first token comes out of the prompt's last step: decoding made the others.
   if (usage.completion_tokens > 1)
     line += fmt::format(", decode {} tokens at {:.1f}/s", usage.completion_tokens,

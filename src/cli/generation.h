@@ -24,6 +24,7 @@ struct GenerateArgs {
   EngineClient& engine;
   const Tokenizer& tokenizer;
   Request request;
+  std::vector<std::string> stop;           ///< the text ends before the first of them (check_stop_strings)
   const Interrupts* interrupts = nullptr;  ///< a signal cancels: the generation ends with what it has
   /// Whole characters, as they come; an error from it cancels the request and is returned. May be empty.
   std::function<Status(std::string_view text)> on_text;
@@ -34,7 +35,8 @@ Result<Generation> generate(const GenerateArgs& args);
 /// "stop", "length", ...: the words of OpenAI's API, and "cancelled".
 std::string_view finish_name(FinishReason reason);
 
-/// "prompt 34 tokens at 1234.5/s, answer 8 tokens at 91.2/s, first token after 0.123 s".
-std::string speed_line(const Usage& usage);
+/// "prompt 34 tokens at 1234.5/s, decode 8 tokens at 91.2/s, first token after 0.123 s", or "prompt 34
+/// tokens, cancelled before the first token".
+std::string speed_line(const Generation& generation);
 
 }  // namespace quintet

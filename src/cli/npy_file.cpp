@@ -2,12 +2,9 @@
 #include "cli/npy_file.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <bit>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
+#include <cstdio>
 
 namespace quintet {
 namespace {
@@ -28,63 +25,27 @@ std::string header(int64_t rows, int64_t cols) {
   return bytes + text;
 }
 
-Error write_error(const std::string& path) {
-  return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
-}
-
 }  // namespace
 
-Status NpyFile::check_writable(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    return bad_input(fmt::format("{}: found a folder, allowed is a file's name", path));
-  auto folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
-  if (::access(folder.c_str(), W_OK | X_OK) != 0)
-    return bad_input(fmt::format("{}: cannot write into its folder: {}", path, std::strerror(errno)));
-  return {};
-}
-
 Result<NpyFile> NpyFile::create(const std::string& path, int64_t rows, int64_t cols) {
-  TRY(check_writable(path));
-  const std::string partial = fmt::format("{}.partial.{}", path, ::getpid());
-  std::FILE* file = std::fopen(partial.c_str(), "wbe");
-  if (!file) return write_error(partial);
-  NpyFile npy(path, partial, file, rows * cols);
+  TRY_ASSIGN(OutputFile file, OutputFile::create(path));
   const std::string bytes = header(rows, cols);
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) return write_error(partial);
-  return npy;
-}
-
-NpyFile::NpyFile(NpyFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      partial_(std::move(other.partial_)),
-      file_(std::exchange(other.file_, nullptr)),
-      values_left_(other.values_left_) {}
-
-NpyFile::~NpyFile() {
-  if (!file_) return;
-  std::fclose(file_);
-  ::unlink(partial_.c_str());
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file.stream()) != bytes.size()) return file.write_error();
+  return NpyFile(std::move(file), rows * cols);
 }
 
 Status NpyFile::write(const float* values, int64_t count) {
-  QUINTET_CHECK(count <= values_left_, "{}: more values than the header says", path_);
+  QUINTET_CHECK(count <= values_left_, "more values than the header says");
   values_left_ -= count;
-  if (std::fwrite(values, sizeof(float), static_cast<size_t>(count), file_) != static_cast<size_t>(count))
-    return write_error(partial_);
+  if (std::fwrite(values, sizeof(float), static_cast<size_t>(count), file_.stream()) !=
+      static_cast<size_t>(count))
+    return file_.write_error();
   return {};
 }
 
 Status NpyFile::finish() {
-  QUINTET_CHECK(values_left_ == 0, "{}: {} values fewer than the header says", path_, values_left_);
-  std::FILE* file = std::exchange(file_, nullptr);
-  if (std::fclose(file) != 0 || std::rename(partial_.c_str(), path_.c_str()) != 0) {
-    Error error = write_error(path_);
-    ::unlink(partial_.c_str());
-    return error;
-  }
-  return {};
+  QUINTET_CHECK(values_left_ == 0, "{} values fewer than the header says", values_left_);
+  return file_.finish();
 }
 
 }  // namespace quintet

@@ -3,23 +3,17 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <string>
 
+#include "base/output_file.h"
 #include "base/result.h"
 
 namespace quintet {
 
-/// Written beside its final name and renamed by finish(); one that never finished leaves nothing behind.
+/// An OutputFile: in place once finish() is done; one that never finished leaves nothing behind.
 class NpyFile {
  public:
-  /// Fails early where the folder cannot be written.
-  static Status check_writable(const std::string& path);
   static Result<NpyFile> create(const std::string& path, int64_t rows, int64_t cols);
-
-  NpyFile(NpyFile&& other) noexcept;
-  NpyFile& operator=(NpyFile&&) = delete;
-  ~NpyFile();
 
   /// Appends `count` values, rows one after the other.
   Status write(const float* values, int64_t count);
@@ -27,11 +21,9 @@ class NpyFile {
   Status finish();
 
  private:
-  NpyFile(std::string path, std::string partial, std::FILE* file, int64_t values_left)
-      : path_(std::move(path)), partial_(std::move(partial)), file_(file), values_left_(values_left) {}
+  NpyFile(OutputFile file, int64_t values_left) : file_(std::move(file)), values_left_(values_left) {}
 
-  std::string path_, partial_;
-  std::FILE* file_;
+  OutputFile file_;
   int64_t values_left_;
 };
 

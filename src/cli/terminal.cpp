@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/printable.h"
+#include "base/status_line.h"
 #include "base/units.h"
 #include "cli/interrupt.h"
 
@@ -58,13 +60,16 @@ Status Output::flush() {
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
-void say(std::string_view line) {
-  std::string text(line);
-  text += '\n';
-  (void)write_all(STDERR_FILENO, text);
+void say(std::string_view line) { hint(std::string(line) + '\n'); }
+
+void hint(std::string_view text) {
+  write_over_status_line([&] { (void)write_all(STDERR_FILENO, text); });
 }
 
-void hint(std::string_view text) { (void)write_all(STDERR_FILENO, text); }
+void say_error(std::string_view who, std::string_view message) {
+  constexpr size_t kMostBytes = 4096;
+  say(one_line(fmt::format("{}: {}", who, message), kMostBytes));
+}
 
 LineReader::Outcome LineReader::read(std::string& line) {
   for (;;) {
@@ -104,7 +109,7 @@ ProgressBar::ProgressBar(std::string label, Unit unit)
     : label_(std::move(label)), unit_(unit), enabled_(stderr_is_terminal()), start_us_(now_us()) {}
 
 ProgressBar::~ProgressBar() {
-  if (drawn_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
+  if (enabled_) clear_status_line();
 }
 
 void ProgressBar::update(uint64_t done, uint64_t total) {
@@ -112,7 +117,6 @@ void ProgressBar::update(uint64_t done, uint64_t total) {
   const int64_t now = now_us();
   if (now - last_us_ < kDrawEvery_us) return;
   last_us_ = now;
-  drawn_ = true;
   const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   const auto full = static_cast<size_t>(share * kBarCells);
   const double seconds = std::max(1e-6, static_cast<double>(now - start_us_) * 1e-6);
@@ -121,9 +125,9 @@ void ProgressBar::update(uint64_t done, uint64_t total) {
     return unit_ == Unit::bytes ? format_bytes(value) : fmt::format("{} tokens", value);
   };
   const std::string left = share > 0 ? fmt::format(", {:.0f} s left", seconds * (1 - share) / share) : "";
-  (void)write_all(STDERR_FILENO,
-                  fmt::format("\r{} [{}{}] {:3.0f} % of {} at {}/s{}\x1b[K", label_, std::string(full, '='),
-                              std::string(kBarCells - full, ' '), share * 100, amount(total), amount(speed), left));
+  show_status_line(fmt::format("{} [{}{}] {:3.0f} % of {} at {}/s{}", label_, std::string(full, '='),
+                               std::string(kBarCells - full, ' '), share * 100, amount(total), amount(speed),
+                               left));
 }
 
 }  // namespace quintet

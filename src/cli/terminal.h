@@ -35,6 +35,9 @@ bool stderr_is_terminal();
 void say(std::string_view line);
 /// The same without an end of line: an input prompt.
 void hint(std::string_view text);
+/// An error, "quintet VERB: message": one line, whatever it quotes. A model file's strings must not move a
+/// terminal's cursor.
+void say_error(std::string_view who, std::string_view message);
 
 /// Reads lines from standard input through its own buffer.
 class LineReader {
@@ -70,7 +73,6 @@ class ProgressBar {
   std::string label_;
   Unit unit_;
   bool enabled_;
-  bool drawn_ = false;
   int64_t start_us_, last_us_ = 0;
 };
 

@@ -1,11 +1,10 @@
 // `quintet chat`: a conversation at the terminal, or in a pipe one line a turn.
 #include <signal.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/output_file.h"
 #include "base/printable.h"
 #include "cli/conversation.h"
 #include "cli/flags.h"
@@ -33,9 +32,7 @@ constexpr std::string_view kHelp =
     "\"\"\"           begins and ends a message of several lines; a line that ends in \\ goes on in the "
     "next\n"
     "//TEXT        sends /TEXT\n"
-    "Ctrl-C stops an answer; twice, the program.";
-
-constexpr size_t kMostErrorBytes = 4096;
+    "Ctrl-C stops an answer, or drops a message that is not finished; twice in a row, it leaves.";
 
 enum class Overflow { error, drop_turns };
 
@@ -63,6 +60,7 @@ class ChatVerb : public Verb {
 
   VerbOutcome run(const CommonOptions& common) override {
     if (!system_.empty()) TRY(json_text(system_, "--system"));
+    TRY(sampling_.check());
     TRY_ASSIGN(session_, open_session({.path = model_path_}, common, text_.load_options(context_),
                                         {.context = static_cast<int32_t>(context_ > 0 ? context_ : kDefaultContext_tokens), .sequences = 1}));
     TRY(check_template(*session_.model));
@@ -87,14 +85,13 @@ class ChatVerb : public Verb {
     LineReader reader(&interrupts);
     std::string text;
     for (;;) {
-      const auto outcome = read_message(reader, terminal, text);
+      const auto outcome = read_message(reader, interrupts, terminal, text);
       if (outcome == LineReader::Outcome::end) {
         if (terminal) say("");
         return {};
       }
       Status status;
       if (outcome == LineReader::Outcome::line) {
-        interrupts.clear();
         if (text == "/exit" || text == "/quit") return {};
         if (text.starts_with("/") && !text.starts_with("//"))
           status = command(text);
@@ -103,19 +100,24 @@ class ChatVerb : public Verb {
       }
       if (const int signal = interrupts.signal(); signal != 0) {
         interrupts.acknowledge();
+        const bool at_prompt = outcome == LineReader::Outcome::interrupted;
+        if (terminal && at_prompt) say("");
         if (signal != SIGINT || interrupts.count() >= 2 || !terminal) return VerbOutcome::ended_by(signal);
-        say(outcome == LineReader::Outcome::line ? "(stopped; Ctrl-C again leaves)"
-                                                 : "\n(Ctrl-C again leaves)");
+        say(!at_prompt     ? "(stopped; Ctrl-C again leaves)"
+            : text.empty() ? "(Ctrl-C again leaves)"
+                           : "(message dropped; Ctrl-C again leaves)");
       }
       if (status) continue;
       // A script must not go on with half a conversation; a person can mend it.
       if (!terminal || status.error().kind == ErrorKind::cancelled) return status;
-      say(one_line(status.error().message, kMostErrorBytes));
+      say_error("quintet chat", status.error().message);
     }
   }
 
-  /// One message: a line, lines joined by a \ at their ends, or what stands between two """.
-  static LineReader::Outcome read_message(LineReader& reader, bool terminal, std::string& text) {
+  /// One message: a line, lines joined by a \ at their ends, or what stands between two """. Whoever ends a
+  /// line is at work: the Ctrl-C before it no longer counts. Interrupted, `text` is the draft so far.
+  static LineReader::Outcome read_message(LineReader& reader, Interrupts& interrupts, bool terminal,
+                                          std::string& text) {
     constexpr std::string_view kQuotes = "\"\"\"";
     text.clear();
     bool quoted = false;
@@ -125,6 +127,7 @@ class ChatVerb : public Verb {
       const auto outcome = reader.read(line);
       if (outcome == LineReader::Outcome::end && !first) return LineReader::Outcome::line;
       if (outcome != LineReader::Outcome::line) return outcome;
+      interrupts.clear();
       if (first && line.starts_with(kQuotes)) {
         quoted = true;
         line.erase(0, kQuotes.size());
@@ -157,9 +160,13 @@ class ChatVerb : public Verb {
     const std::string_view name = text.substr(0, space);
     std::string argument(text.substr(std::min(text.find_first_not_of(' ', space), text.size())));
     while (argument.ends_with(' ')) argument.pop_back();
+    const bool takes_file = name == "/save" || name == "/load";
+    if (!takes_file && !argument.empty() &&
+        (name == "/help" || name == "/reset" || name == "/exit" || name == "/quit"))
+      return bad_input(fmt::format("{}: found '{}', allowed is {} alone", name, argument, name));
     if (name == "/help") return say(kHelp), Status();
     if (name == "/reset") return reset(), say("(forgotten)"), Status();
-    if (name != "/save" && name != "/load")
+    if (!takes_file)
       return bad_input(fmt::format(
           "found '{}', allowed are /reset, /save FILE, /load FILE, /help, /exit (//TEXT sends /TEXT)", name));
     if (argument.empty()) return bad_input(fmt::format("{}: found no file, allowed is {} FILE", name, name));
@@ -167,10 +174,10 @@ class ChatVerb : public Verb {
   }
 
   Status save(const std::string& path) const {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << messages_.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-    file.close();
-    if (!file) return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
+    TRY_ASSIGN(OutputFile file, OutputFile::create(path));
+    const std::string text = messages_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    if (std::fwrite(text.data(), 1, text.size(), file.stream()) != text.size()) return file.write_error();
+    TRY(file.finish());
     say(fmt::format("({} messages saved to {})", messages_.size(), path));
     return {};
   }
@@ -198,7 +205,7 @@ class ChatVerb : public Verb {
       return generation.error();
     }
     messages_.push_back({{"role", "assistant"}, {"content", generation->text}});
-    LOG_INFO("{}", speed_line(generation->usage));
+    LOG_INFO("{}", speed_line(*generation));
     const bool asked_for = tokens_ > 0 && generation->usage.completion_tokens >= tokens_;
     if (generation->finish != FinishReason::length || asked_for) return {};
     auto message = fmt::format("the answer stopped: the context of {} tokens is full",
@@ -214,15 +221,15 @@ class ChatVerb : public Verb {
     Request request;
     request.id = ++requests_;
     request.prompt = std::move(ids);
-    request.seed = sampling_.seed();
     request.max_new_tokens = static_cast<int32_t>(tokens_);
     request.stop_ids = model.stop_ids;
-    request.sampling = sampling_.params(model.defaults);
+    sampling_.apply(model.defaults, request);
     Output output;
     TRY_ASSIGN(Generation generation,
                generate({.engine = *session_.engine,
                          .tokenizer = *model.tokenizer,
                          .request = std::move(request),
+                         .stop = sampling_.stop(),
                          .interrupts = &interrupts,
                          .on_text = [&](std::string_view piece) { return output.print(piece); }}));
     TRY(output.print("\n"));

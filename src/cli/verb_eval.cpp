@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/output_file.h"
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
@@ -146,6 +147,8 @@ class EvalVerb : public Verb {
     TRY_ASSIGN(text_, read_text(file, "text"));
     if (const size_t at = find_broken_utf8(text_); at != std::string::npos)
       return bad_input(fmt::format("{}: byte {} is no UTF-8, allowed is a text in UTF-8", file, at));
+
+    if (!cache_path_.empty()) TRY(OutputFile::check(cache_path_));
 
     const Interrupts interrupts;
     interrupts_ = &interrupts;

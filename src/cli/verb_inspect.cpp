@@ -12,6 +12,7 @@
 #include "model/config_reader.h"
 #include "model/text_loader.h"
 #include "plan/memory_plan.h"
+#include "server/prompt.h"
 
 namespace quintet {
 namespace {
@@ -122,7 +123,11 @@ class InspectVerb : public Verb {
       report["context"] = config.context;
       report["network"] = describe_network(config);
     }
-    report["tokenizer"] = model.tokenizer ? describe_tokenizer(*model.tokenizer) : Json();
+    report["tokenizer"] = Json();
+    if (model.tokenizer) {
+      TRY_ASSIGN(const TokenizerSpec spec, load_tokenizer_spec(files, text_.load_options()));
+      report["tokenizer"] = describe_tokenizer(*model.tokenizer, spec);
+    }
     report["chat_template"] = describe_template(model);
     if (config.layers > 0) {
       TRY_ASSIGN(report["memory"], describe_memory(config, backend, weight_bytes));
@@ -146,18 +151,18 @@ class InspectVerb : public Verb {
     return network;
   }
 
-  static Json describe_tokenizer(const Tokenizer& tokenizer) {
-    const TokenizerSpec& spec = tokenizer.spec();
+  /// `spec`: as the file has it; a tokenizer that was made has turned some of it into tables.
+  static Json describe_tokenizer(const Tokenizer& tokenizer, const TokenizerSpec& spec) {
     const auto token = [&](const std::optional<TokenId>& id) {
       return id ? Json{{"id", *id}, {"text", std::string(tokenizer.token_text(*id))}} : Json();
     };
     return {{"kind", kind_name(spec.kind)},
-            {"pre_tokenizer", spec.pre_tokenizer},
+            {"pre_tokenizer", spec.pre_tokenizer.empty() ? Json() : Json(spec.pre_tokenizer)},
             {"vocabulary", tokenizer.vocabulary()},
-            {"merges", spec.merges.size()},
-            {"bos", token(spec.bos)},
-            {"eos", token(spec.eos)},
-            {"adds_bos", spec.add_bos},
+            {"merges", spec.merges.empty() ? Json() : Json(spec.merges.size())},
+            {"bos", token(tokenizer.spec().bos)},
+            {"eos", token(tokenizer.spec().eos)},
+            {"adds_bos", tokenizer.spec().add_bos},
             {"end_tokens", tokenizer.end_tokens()}};
   }
 
@@ -168,7 +173,7 @@ class InspectVerb : public Verb {
             {"error", model.chat_template_error},
             {"family", template_family(source)},
             {"bytes", source.size()},
-            {"tools", source.find("tools") != std::string::npos}};
+            {"tools", model.chat_template && takes_tools(*model.chat_template)}};
   }
 
   static Result<Json> describe_memory(const ModelConfig& config, const Backend& backend,
@@ -250,14 +255,13 @@ class InspectVerb : public Verb {
       row("context", fmt::format("{} tokens", number(report["context"])));
     }
     const Json& tokenizer = report["tokenizer"];
-    row("tokenizer", tokenizer.is_null()
-                         ? "none"
-                         : fmt::format("{}{}, {} tokens{}", text(tokenizer["kind"]),
-                                       text(tokenizer["pre_tokenizer"]).empty()
-                                           ? ""
-                                           : " (" + text(tokenizer["pre_tokenizer"]) + ")",
-                                       number(tokenizer["vocabulary"]),
-                                       tokenizer["adds_bos"].get<bool>() ? ", adds BOS" : ""));
+    row("tokenizer",
+        tokenizer.is_null()
+            ? "none"
+            : fmt::format(
+                  "{}{}, {} tokens{}", text(tokenizer["kind"]),
+                  tokenizer["pre_tokenizer"].is_null() ? "" : " (" + text(tokenizer["pre_tokenizer"]) + ")",
+                  number(tokenizer["vocabulary"]), tokenizer["adds_bos"].get<bool>() ? ", adds BOS" : ""));
     const Json& chat = report["chat_template"];
     row("chat template", chat.is_null()
                              ? "none"

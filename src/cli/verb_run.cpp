@@ -1,6 +1,7 @@
 // `quintet run`: one prompt, one streamed answer.
 #include <nlohmann/json.hpp>
 
+#include "base/output_file.h"
 #include "cli/conversation.h"
 #include "cli/flags.h"
 #include "cli/generation.h"
@@ -13,7 +14,7 @@ namespace quintet {
 namespace {
 
 constexpr int32_t kDefaultContext_tokens = 4096;  // where neither --context nor the prompt asks for more
-constexpr int32_t kLogitsChunk_tokens = 256;
+constexpr int32_t kLogitsChunk_tokens = 64;       // Ctrl-C waits for one
 
 class RunVerb : public Verb {
  public:
@@ -36,8 +37,8 @@ class RunVerb : public Verb {
         .needs(raw);
     flags.text("--system", system_, "TEXT", "System prompt").excludes(raw);
     flags.toggle("--json", json_, "Print one JSON object at the end instead of streaming text");
-    flags.text("--dump-logits", logits_path_, "FILE.npy",
-               "Write the prompt's logits, float32 [tokens, vocabulary]");
+    logits_flag_ = flags.text("--dump-logits", logits_path_, "FILE.npy",
+                              "Write the prompt's logits, float32 [tokens, vocabulary]");
     flags.integer("--context", {context_, 2, INT32_MAX},
                   "Tokens of prompt and answer together (default: what they need, up to the model's)");
     text_.declare(flags);
@@ -47,12 +48,17 @@ class RunVerb : public Verb {
   VerbOutcome run(const CommonOptions& common) override {
     TRY(model_.check());
     TRY_ASSIGN(std::string prompt, source_.read("prompt"));
-    if (prompt.empty()) return bad_input("prompt: found an empty text, allowed is one byte or more");
-    if (!logits_path_.empty()) TRY(NpyFile::check_writable(logits_path_));
+    if (prompt.empty())
+      return bad_input(fmt::format(
+          "{} (prompt): found an empty text, allowed is one byte or more, from -p TEXT, -f FILE or a pipe",
+          source_.name()));
+    TRY(sampling_.check());
+    if (logits_flag_.given()) TRY(OutputFile::check(logits_path_));
     // Before there is a tokenizer: no text has more tokens than bytes, but for a few that mark its begin and its turns.
     const int64_t estimate = std::min<int64_t>(static_cast<int64_t>(prompt.size()) + std::max<int64_t>(tokens_, 0) + 64, INT32_MAX);
     TRY_ASSIGN(Session session, open_session(model_, common, text_.load_options(context_),
                                              {.context = static_cast<int32_t>(context_ > 0 ? context_ : estimate), .sequences = 1}));
+    source_.note_unread_input();
     const Model& model = *session.model;
     TRY_ASSIGN(const std::vector<TokenId> ids, encode(model, std::move(prompt)));
     TRY(check_context(context_, model));
@@ -63,9 +69,10 @@ class RunVerb : public Verb {
       return bad_input(fmt::format("prompt: found {} tokens, allowed are {} (the context of {} tokens{})",
                                    ids.size(), tokens_ == 0 ? context : context - 1, context,
                                    context < model.config.context ? "; --context raises it" : ""));
-    if (!logits_path_.empty()) {
-      TRY_ASSIGN(const bool interrupted, dump_logits(session, ids, interrupts));
-      if (interrupted) return VerbOutcome::ended_by(interrupts.signal());
+    if (logits_flag_.given()) {
+      const Status dumped = dump_logits(session, ids, interrupts);
+      if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
+      TRY(dumped);
     }
     Generation answer;
     answer.finish = FinishReason::length;
@@ -109,21 +116,17 @@ class RunVerb : public Verb {
     return static_cast<int32_t>(std::min<int64_t>(wanted, model.config.context));
   }
 
-  /// True where a signal stopped it; the file is then gone.
-  Result<bool> dump_logits(Session& session, const std::vector<TokenId>& ids,
-                           const Interrupts& interrupts) const {
+  /// A signal ends it after the chunk that is being computed; no file is left then.
+  Status dump_logits(Session& session, const std::vector<TokenId>& ids, const Interrupts& interrupts) const {
     const int32_t vocabulary = session.model->config.vocabulary;
     TRY_ASSIGN(NpyFile file, NpyFile::create(logits_path_, static_cast<int64_t>(ids.size()), vocabulary));
-    Status status;
-    bool interrupted = false;
     TRY(prompt_logits(*session.backend, *session.model, ids, kLogitsChunk_tokens,
-                      [&](int32_t, int32_t rows, const float* logits) {
-                        interrupted = interrupted || interrupts.signal() != 0;
-                        if (status && !interrupted) status = file.write(logits, int64_t{rows} * vocabulary);
+                      [&](int32_t, int32_t rows, const float* logits) -> Status {
+                        if (interrupts.signal() != 0)
+                          return Error{ErrorKind::cancelled, "stopped by a signal"};
+                        return file.write(logits, int64_t{rows} * vocabulary);
                       }));
-    TRY(status);
-    if (!interrupted) TRY(file.finish());
-    return interrupted;
+    return file.finish();
   }
 
   Result<Generation> generate_answer(Session& session, const std::vector<TokenId>& ids,
@@ -132,15 +135,15 @@ class RunVerb : public Verb {
     Request request;
     request.id = 1;
     request.prompt = ids;
-    request.seed = sampling_.seed();
     request.max_new_tokens = static_cast<int32_t>(std::max<int64_t>(tokens_, 0));
     request.stop_ids = model.stop_ids;
-    request.sampling = sampling_.params(model.defaults);
+    sampling_.apply(model.defaults, request);
     Output output;
     const auto stream = [&output](std::string_view text) { return output.print(text); };
     return generate({.engine = *session.engine,
                      .tokenizer = *model.tokenizer,
                      .request = std::move(request),
+                     .stop = sampling_.stop(),
                      .interrupts = &interrupts,
                      .on_text = json_ ? std::function<Status(std::string_view)>() : stream});
   }
@@ -165,7 +168,7 @@ class RunVerb : public Verb {
     else if (answer.finish == FinishReason::length && !reached_tokens)
       say(fmt::format("stopped: the context of {} tokens is full (--context raises it, up to the model's)",
                       context));
-    say(speed_line(answer.usage));
+    say(speed_line(answer));
     return {};
   }
 
@@ -174,7 +177,7 @@ class RunVerb : public Verb {
   TextSource source_;
   TextFlags text_;
   SamplingFlags sampling_;
-  Flag tokens_flag_;
+  Flag tokens_flag_, logits_flag_;
   int64_t tokens_ = 512, context_ = 0;
   bool raw_ = false, special_ = false, json_ = false;
 };

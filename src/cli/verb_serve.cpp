@@ -16,6 +16,8 @@ namespace quintet {
 namespace {
 
 constexpr uint64_t kMaxKeyBytes = 4096;
+constexpr int32_t kBlock_tokens = 16;
+constexpr int64_t kLeastKvTokens = 256;  // one question and its answer
 
 class ServeVerb : public Verb {
  public:
@@ -42,7 +44,7 @@ class ServeVerb : public Verb {
     flags.integer("--sequences", {sequences_, 1, 1024}, "Requests that run at once (default 16)");
     flags.integer("--waiting", {waiting_, 1, 1 << 20},
                   "Requests that may wait; more are answered 503 (default 256)");
-    flags.integer("--kv-tokens", {kv_tokens_, 2, INT32_MAX},
+    flags.integer("--kv-tokens", {kv_tokens_, kLeastKvTokens, INT32_MAX},
                   "Room of the KV cache over all requests (default: as memory allows)");
     flags.integer("--grace", {grace_s_, 0, 3600},
                   "Seconds that running answers have at the end (default 10)");
@@ -53,23 +55,34 @@ class ServeVerb : public Verb {
     TRY(model_.check());
     TRY(check_server_options(server_));
     if (!api_key_path_.empty()) TRY(read_api_key());
+    if (kv_tokens_ > 0 && kv_tokens_ < sequences_ * kBlock_tokens)
+      return bad_input(fmt::format(
+          "--kv-tokens: found {}, allowed are at least {}: a block of {} tokens for each of the {} requests "
+          "that --sequences lets run at once",
+          kv_tokens_, sequences_ * kBlock_tokens, kBlock_tokens, sequences_));
+    if (kv_tokens_ > 0 && kv_tokens_ < context_)
+      return bad_input(fmt::format("--kv-tokens: found {}, allowed are at least the {} of --context",
+                                   kv_tokens_, context_));
+    server_.port = static_cast<uint16_t>(port_);
+    TRY(check_address(server_.host, server_.port));
     const EngineOptions engine{.context = static_cast<int32_t>(context_),
                                .sequences = static_cast<int32_t>(sequences_),
                                .waiting = static_cast<int32_t>(waiting_),
-                               .kv_tokens = kv_tokens_};
+                               .kv_tokens = kv_tokens_,
+                               .block_tokens = kBlock_tokens};
     TRY_ASSIGN(Session session, open_session(model_, common, text_.load_options(context_), engine));
     TRY(check_context(context_, *session.model));
     TRY(session.start(engine));
     if (!session.model->chat_template_error.empty())
       LOG_WARN("{}; chats are refused", session.model->chat_template_error);
-    server_.port = static_cast<uint16_t>(port_);
     server_.grace_ms = grace_s_ * 1000;
     server_.numerics_id = session.backend->numerics().id();
     Interrupts interrupts(/*kill_after=*/3);
     TRY_ASSIGN(const auto server, start_server(*session.engine, *session.model, server_));
     const EngineLimits limits = session.engine->limits();
-    LOG_INFO("{} answers at http://{}/v1 ({} requests of {} tokens at once)", server->model_id(),
-             authority(server_.host, server->port()), limits.sequences, limits.context);
+    LOG_INFO("{} answers at http://{}/v1 (at most {} requests at once, {} tokens in one, {} in all of them)",
+             server->model_id(), authority(server_.host, server->port()), limits.sequences, limits.context,
+             limits.kv_tokens);
     wait_for_signal(interrupts);
     LOG_INFO("stopping: running answers have {} s, a second signal cuts them", grace_s_);
     server->request_stop();

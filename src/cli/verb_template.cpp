@@ -4,6 +4,7 @@
 #include "cli/conversation.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
+#include "server/prompt.h"
 
 namespace quintet {
 namespace {
@@ -28,18 +29,25 @@ class TemplateVerb : public Verb {
     TRY_ASSIGN(const std::string text, messages_.read("messages"));
     nlohmann::ordered_json tools;
     TRY_ASSIGN(const auto messages, parse_messages(text, messages_.name(), &tools));
+    std::string tools_origin = messages_.name();
     if (!tools_path_.empty()) {
+      tools_origin = tools_path_;
       TRY_ASSIGN(const std::string tools_text, read_text(tools_path_, "tools"));
-      TRY_ASSIGN(tools, read_json(tools_text, tools_path_));
-      if (!tools.is_array())
-        return bad_input(
-            fmt::format("{}: found {}, allowed is a JSON list of tools", tools_path_, tools.type_name()));
+      TRY_ASSIGN(tools, parse_tools(tools_text, tools_origin));
     }
     TRY_ASSIGN(const auto model, load_text(model_path_, text_.load_options()));
-    RenderOptions options;
-    options.add_generation_prompt = !no_generation_prompt_;
-    if (!tools.is_null()) options.tools_json = tools.dump();
-    TRY_ASSIGN(const std::string prompt, render_conversation(*model, messages, options));
+    messages_.note_unread_input();
+    TRY(check_template(*model));
+    ConversationInput input{.messages_json = messages.dump(),
+                            .add_generation_prompt = !no_generation_prompt_};
+    if (!tools.empty()) {
+      if (!takes_tools(*model->chat_template))
+        return bad_input(
+            fmt::format("{}: found tools, but the chat template takes none; --chat-template FILE replaces it",
+                        tools_origin));
+      input.tools_json = tools.dump();
+    }
+    TRY_ASSIGN(const std::string prompt, render_conversation(*model, input));
     Output output;
     return output.print(prompt);
   }

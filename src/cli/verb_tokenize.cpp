@@ -80,6 +80,7 @@ class TokenizeVerb : public Verb {
     LoadOptions options;
     options.tokenizer_path = tokenizer_;
     TRY_ASSIGN(const auto model, load_text(model_path_, options));
+    source_.note_unread_input();
     const Tokenizer& tokenizer = *model->tokenizer;
     if (jsonl_) return run_lines(tokenizer);
     Output output;

@@ -24,7 +24,7 @@ Status check_options(const EngineOptions& options) {
   return check_range("unread_events", options.unread_events, 1, INT32_MAX);
 }
 
-using LogitsSink = std::function<void(int32_t first, int32_t rows, const float* logits)>;
+using LogitsSink = std::function<Status(int32_t first, int32_t rows, const float* logits)>;
 
 /// The forward pass over `tokens` in chunks; with a sink also the head, whose logits it gets.
 Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
@@ -66,7 +66,7 @@ Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenI
         .sequence = &sequence, .first = first, .tokens = rows, .logit_rows = sink ? rows : 0};
     const size_t wanted = sink ? static_cast<size_t>(rows) * static_cast<size_t>(config.vocabulary) : 0;
     TRY(executor.logits(builder.build({&item, 1}, residency), {logits.data(), wanted}));
-    if (sink) sink(first, rows, logits.data());
+    if (sink) TRY(sink(first, rows, logits.data()));
   }
   return {};
 }
@@ -122,7 +122,7 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
 
 Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
                      int32_t chunk_tokens,
-                     const std::function<void(int32_t first, int32_t rows, const float* logits)>& sink) {
+                     const std::function<Status(int32_t first, int32_t rows, const float* logits)>& sink) {
   return run_prompt(backend, model, tokens, chunk_tokens, sink);
 }
 

@@ -64,10 +64,11 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
                                                    const EngineOptions& options);
 
 /// Logits of every position of `tokens`, chunk by chunk, without an engine: for --dump-logits and evaluation.
-/// `sink(first_position, rows, logits)`: logits [rows, vocabulary] f32, valid during the call.
+/// `sink(first_position, rows, logits)`: logits [rows, vocabulary] f32, valid during the call. An error from
+/// it ends the work after that chunk and is returned.
 Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
                      int32_t chunk_tokens,
-                     const std::function<void(int32_t first, int32_t rows, const float* logits)>& sink);
+                     const std::function<Status(int32_t first, int32_t rows, const float* logits)>& sink);
 
 /// The same without the head: for a backend that watches what passes through it (compress/observing_backend.h).
 Status prompt_pass(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,

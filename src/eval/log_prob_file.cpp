@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include "base/units.h"
 
@@ -64,29 +63,31 @@ Result<LogProbFile> LogProbFile::create(const std::string& path, const Shape& sh
   std::error_code ignored;
   const fs::path folder = path.empty() ? fs::temp_directory_path(ignored) : fs::absolute(path).parent_path();
   TRY(check_space(folder, file_bytes(shape)));
-  std::string partial = path.empty() ? (folder / "quintet-reference-XXXXXX").string()
-                                     : fmt::format("{}.partial.{}", path, ::getpid());
-  const int fd = path.empty() ? ::mkstemp(partial.data()) : -1;
-  std::FILE* file =
-      path.empty() ? (fd < 0 ? nullptr : ::fdopen(fd, "w+b")) : std::fopen(partial.c_str(), "w+be");
-  if (!file) return io_error(fmt::format("{}: {}", partial, std::strerror(errno)));
-  if (path.empty()) {
-    ::unlink(partial.c_str());
-    partial.clear();
+  if (!path.empty()) {
+    TRY_ASSIGN(OutputFile output, OutputFile::create(path));
+    LogProbFile made(path, std::move(output), shape);
+    TRY(made.write_header());
+    return made;
   }
-  LogProbFile made(path, partial, file, shape);
-  Header header{.key = shape.key, .rows = shape.rows, .vocabulary = shape.vocabulary};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
-  if (std::fwrite(&header, sizeof header, 1, file) != 1) return made.failure("cannot write");
+  std::string name = (folder / "quintet-reference-XXXXXX").string();
+  const int fd = ::mkstemp(name.data());
+  std::FILE* file = fd < 0 ? nullptr : ::fdopen(fd, "w+b");
+  if (!file) return io_error(fmt::format("{}: {}", name, std::strerror(errno)));
+  ::unlink(name.c_str());
+  LogProbFile made("", file, shape);
+  TRY(made.write_header());
   return made;
 }
 
 Result<LogProbFile> LogProbFile::open(const std::string& path, const Shape& shape) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return not_found(fmt::format("{}: there is no such file", path));
+  // A FIFO would wait for its writer.
+  if (!fs::is_regular_file(path, ignored))
+    return bad_input(fmt::format("{}: found no regular file, allowed is one that can be read back", path));
   std::FILE* file = std::fopen(path.c_str(), "rbe");
   if (!file) return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
-  LogProbFile opened(path, "", file, shape);
+  LogProbFile opened(path, file, shape);
   Header header;
   const auto refuse = [&](std::string_view found) {
     return bad_input(
@@ -103,17 +104,11 @@ Result<LogProbFile> LogProbFile::open(const std::string& path, const Shape& shap
   return opened;
 }
 
-LogProbFile::LogProbFile(LogProbFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      partial_(std::move(other.partial_)),
-      file_(std::exchange(other.file_, nullptr)),
-      shape_(other.shape_),
-      appended_(other.appended_) {}
-
-LogProbFile::~LogProbFile() {
-  if (!file_) return;
-  std::fclose(file_);
-  if (!partial_.empty()) ::unlink(partial_.c_str());
+Status LogProbFile::write_header() {
+  Header header{.key = shape_.key, .rows = shape_.rows, .vocabulary = shape_.vocabulary};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  if (std::fwrite(&header, sizeof header, 1, file_) != 1) return failure("cannot write");
+  return {};
 }
 
 Error LogProbFile::failure(const char* what) const {
@@ -134,9 +129,8 @@ Status LogProbFile::append(const LogProbRow& row) {
 
 Status LogProbFile::finish() {
   QUINTET_CHECK(appended_ == shape_.rows, "{} rows of {}", appended_, shape_.rows);
+  if (output_) return output_->finish();
   if (std::fflush(file_) != 0) return failure("cannot write");
-  if (!partial_.empty() && std::rename(partial_.c_str(), path_.c_str()) != 0) return failure("cannot rename");
-  partial_.clear();
   return {};
 }
 

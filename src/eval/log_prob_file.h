@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/output_file.h"
 #include "base/result.h"
 
 namespace quintet {
@@ -35,14 +37,10 @@ class LogProbFile {
   };
 
   /// A new file. An empty path: a nameless one in the folder for temporary files, gone with this object.
-  /// Otherwise it has another name until finish(). no_room where the disk has too little left.
+  /// Otherwise an OutputFile, in place after finish(). no_room where the disk has too little left.
   static Result<LogProbFile> create(const std::string& path, const Shape& shape);
   /// not_found where there is none; bad_input, with what it belongs to, where shape or key differ.
   static Result<LogProbFile> open(const std::string& path, const Shape& shape);
-
-  LogProbFile(LogProbFile&&) noexcept;
-  LogProbFile& operator=(LogProbFile&&) = delete;
-  ~LogProbFile();
 
   Status append(const LogProbRow& row);
   Status finish();  ///< all rows were appended
@@ -51,12 +49,21 @@ class LogProbFile {
   const Shape& shape() const { return shape_; }
 
  private:
-  LogProbFile(std::string path, std::string partial, std::FILE* file, const Shape& shape)
-      : path_(std::move(path)), partial_(std::move(partial)), file_(file), shape_(shape) {}
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  LogProbFile(std::string path, std::FILE* file, const Shape& shape)
+      : path_(std::move(path)), opened_(file), file_(file), shape_(shape) {}
+  LogProbFile(std::string path, OutputFile output, const Shape& shape)
+      : path_(std::move(path)), output_(std::move(output)), file_(output_->stream()), shape_(shape) {}
+  Status write_header();
   Error failure(const char* what) const;
 
-  std::string path_, partial_;
-  std::FILE* file_;
+  std::string path_;
+  std::optional<OutputFile> output_;          ///< of create() with a path
+  std::unique_ptr<std::FILE, Close> opened_;  ///< of the others
+  std::FILE* file_;                           ///< one of the two
   Shape shape_;
   int64_t appended_ = 0;
 };

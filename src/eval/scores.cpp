@@ -43,21 +43,21 @@ class Scorer {
 
  private:
   Status score_window(const Window& window) {
-    std::vector<TokenId> tokens;
-    if (text_.bos) tokens.push_back(*text_.bos);
     const int64_t lead = text_.bos ? 1 : 0;
+    std::vector<TokenId> tokens;
+    tokens.reserve(static_cast<size_t>(lead + window.end - window.begin));
+    if (text_.bos) tokens.push_back(*text_.bos);
     tokens.insert(tokens.end(), text_.tokens.begin() + window.begin, text_.tokens.begin() + window.end);
-    Status status;
-    TRY(prompt_logits(
-        backend_, model_, tokens, kChunk_tokens, [&](int32_t first, int32_t rows, const float* logits) {
+    return prompt_logits(
+        backend_, model_, tokens, kChunk_tokens,
+        [&](int32_t first, int32_t rows, const float* logits) -> Status {
           // Row r predicts the token after it; the window's last row predicts nothing here.
           const int64_t low = std::max<int64_t>(first, window.scored - window.begin + lead - 1);
           const int64_t high = std::min<int64_t>(first + rows, static_cast<int64_t>(tokens.size()) - 1);
-          if (!status || low >= high) return;
-          status = score_rows(logits + (low - first) * model_.config.vocabulary, high - low,
-                              tokens.data() + low + 1);
-        }));
-    return status;
+          if (low >= high) return {};
+          return score_rows(logits + (low - first) * model_.config.vocabulary, high - low,
+                            tokens.data() + low + 1);
+        });
   }
 
   Status score_rows(const float* logits, int64_t rows, const TokenId* targets) {

@@ -60,11 +60,8 @@ Status apply_tokenizer_config(const ModelFiles& files, TokenizerSpec& spec) {
   return {};
 }
 
-Result<std::unique_ptr<Tokenizer>> read_tokenizer(const ModelFiles& files) {
-  if (files.gguf()) {
-    TRY_ASSIGN(TokenizerSpec spec, tokenizer_spec_from_gguf(*files.gguf()));
-    return make_tokenizer(std::move(spec));
-  }
+Result<TokenizerSpec> read_spec(const ModelFiles& files) {
+  if (files.gguf()) return tokenizer_spec_from_gguf(*files.gguf());
   if (files.texts().tokenizer.empty()) {
     return bad_input(fmt::format(
         "{}: no tokenizer.json; give one with --tokenizer (a GGUF file, a tokenizer.json, or a folder)",
@@ -72,6 +69,11 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const ModelFiles& files) {
   }
   TRY_ASSIGN(TokenizerSpec spec, parse_tokenizer_json(files.texts().tokenizer, files.path()));
   TRY(apply_tokenizer_config(files, spec));
+  return spec;
+}
+
+Result<std::unique_ptr<Tokenizer>> read_tokenizer(const ModelFiles& files) {
+  TRY_ASSIGN(TokenizerSpec spec, read_spec(files));
   return make_tokenizer(std::move(spec));
 }
 
@@ -247,6 +249,12 @@ Status load_template(const ModelFiles& files, const ModelFiles* elsewhere, const
 }
 
 }  // namespace
+
+Result<TokenizerSpec> load_tokenizer_spec(const ModelFiles& files, const LoadOptions& options) {
+  if (options.tokenizer_path.empty()) return read_spec(files);
+  TRY_ASSIGN(const ModelFiles elsewhere, ModelFiles::open(options.tokenizer_path, {.weights = false}));
+  return read_spec(elsewhere);
+}
 
 Status load_text_parts(const ModelFiles& files, const LoadOptions& options, Model& model) {
   std::optional<ModelFiles> elsewhere;

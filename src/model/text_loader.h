@@ -12,4 +12,7 @@ namespace quintet {
 /// warning.
 Status load_text_parts(const ModelFiles& files, const LoadOptions& options, Model& model);
 
+/// The tokenizer as its file has it, checked by nobody yet: the model's own, or that of --tokenizer.
+Result<TokenizerSpec> load_tokenizer_spec(const ModelFiles& files, const LoadOptions& options);
+
 }  // namespace quintet

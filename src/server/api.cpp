@@ -130,6 +130,7 @@ Api::Api(EngineClient& engine, const Model& model, const ServerOptions& options,
       options_(options),
       frontend_(frontend),
       prompts_(model),
+      takes_tools_(!model.chat_template || takes_tools(*model.chat_template)),
       model_id_(name_of_model(model, options.model_alias)),
       fingerprint_(fmt::format("fp_{:016x}", options.numerics_id)),
       started_unix_s_(now_unix_s()) {}
@@ -258,6 +259,13 @@ void Api::chat(const HttpRequest& request, const std::shared_ptr<HttpExchange>& 
   auto parsed = parse_chat_request(request.body, rules());
   if (!parsed) return refuse(exchange, parsed.error());
   if (const auto error = check_model(parsed->settings.model)) return refuse(exchange, *error);
+  if (!parsed->tools_json.empty() && !takes_tools_)
+    return refuse(
+        exchange,
+        field_error("tools",
+                    "Unsupported parameter 'tools': the model's chat template takes no tools; leave them "
+                    "out, or start the server with --chat-template FILE.",
+                    "unsupported_parameter"));
   auto tokens = prompts_.conversation({parsed->messages_json, parsed->tools_json, parsed->extra_json},
                                       static_cast<size_t>(engine_.limits().context));
   if (!tokens) return refuse(exchange, api_error(tokens.error(), "messages"));

@@ -57,6 +57,7 @@ class Api {
   const ServerOptions options_;
   Frontend& frontend_;
   const PromptBuilder prompts_;
+  const bool takes_tools_;  ///< what the template does with tools
   const std::string model_id_;
   const std::string fingerprint_;
   const int64_t started_unix_s_;

@@ -15,6 +15,32 @@ namespace {
 
 constexpr int64_t kAcceptPauseMs = 100;  ///< after a failed accept (out of descriptors)
 
+Result<tcp::resolver::results_type> resolve(asio::io_context& io, const std::string& host, uint16_t port) {
+  ErrorCode error;
+  tcp::resolver resolver(io);
+  auto found = resolver.resolve(host, std::to_string(port),
+                                tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error)
+    return bad_input(
+        fmt::format("--host: found '{}', allowed is an address of this machine, or a name of one: {}", host,
+                    error.message()));
+  return found;
+}
+
+ErrorCode bind(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
+  ErrorCode error;
+  acceptor.close(error);
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  return error;
+}
+
+Error listen_error(const std::string& host, uint16_t port, const ErrorCode& error) {
+  const auto message = fmt::format("cannot listen on {}: {}", authority(host, port), error.message());
+  return error == boost::system::errc::address_not_available ? bad_input(message) : io_error(message);
+}
+
 class BeastServer : public HttpServer {
  public:
   BeastServer(const HttpOptions& options, HttpHandler handler, HttpRefusal refusal)
@@ -30,17 +56,15 @@ class BeastServer : public HttpServer {
   }
 
   Status listen() {
+    const std::string& host = hub_.options.host;
+    TRY_ASSIGN(const auto found, resolve(hub_.io, host, hub_.options.port));
     ErrorCode error;
-    const auto where = authority(hub_.options.host, hub_.options.port);
-    tcp::resolver resolver(hub_.io);
-    const auto found = resolver.resolve(hub_.options.host, std::to_string(hub_.options.port),
-                                        tcp::resolver::passive | tcp::resolver::numeric_service, error);
-    if (error) return bad_input(fmt::format("--host {}: {}", hub_.options.host, error.message()));
     for (const auto& entry : found) {
-      error = open(entry.endpoint());
+      error = bind(acceptor_, entry.endpoint());
+      if (!error) acceptor_.listen(tcp::socket::max_listen_connections, error);
       if (!error) break;
     }
-    if (error) return io_error(fmt::format("cannot listen on {}: {}", where, error.message()));
+    if (error) return listen_error(host, hub_.options.port, error);
     port_ = acceptor_.local_endpoint(error).port();
     asio::post(strand_, [this] { accept(); });
     running_ = std::max(1, hub_.options.threads);
@@ -93,16 +117,6 @@ class BeastServer : public HttpServer {
   void join() {
     for (auto& thread : threads_) thread.join();
     threads_.clear();
-  }
-
-  ErrorCode open(const tcp::endpoint& endpoint) {
-    ErrorCode error;
-    acceptor_.close(error);
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(tcp::socket::max_listen_connections, error);
-    return error;
   }
 
   void accept() {
@@ -168,6 +182,18 @@ Result<std::unique_ptr<HttpServer>> start_http(const HttpOptions& options, HttpH
   auto server = std::make_unique<BeastServer>(options, std::move(handler), std::move(refusal));
   TRY(server->listen());
   return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+Status check_address(const std::string& host, uint16_t port) {
+  asio::io_context io;
+  TRY_ASSIGN(const auto found, resolve(io, host, port));
+  tcp::acceptor acceptor(io);
+  ErrorCode error;
+  for (const auto& entry : found) {
+    error = bind(acceptor, entry.endpoint());
+    if (!error) return {};
+  }
+  return listen_error(host, port, error);
 }
 
 HttpParse parse_http_request(std::string_view bytes, const ServerLimits& limits, size_t piece_bytes) {

@@ -44,8 +44,7 @@ class Builder {
   }
 
   bool parse_error(size_t position, const std::string&, const json::exception& exception) {
-    return fail(path(),
-                fmt::format("The body is not valid JSON at byte {}: {}", position, json_reason(exception)),
+    return fail(path(), fmt::format("Invalid JSON at byte {}: {}", position, json_reason(exception)),
                 "invalid_json");
   }
 
@@ -69,7 +68,7 @@ class Builder {
   /// Where the next value belongs; null where a limit is passed.
   json* place(json value) {
     if (++values_ > limits_.values) {
-      fail(path(), fmt::format("The body has more than the {} JSON values allowed.", limits_.values));
+      fail(path(), fmt::format("More than the {} JSON values allowed.", limits_.values));
       return nullptr;
     }
     if (levels_.empty()) {
@@ -91,8 +90,7 @@ class Builder {
 
   bool open(json value) {
     if (static_cast<int32_t>(levels_.size()) >= limits_.depth)
-      return fail(path(),
-                  fmt::format("The body is nested deeper than the {} levels allowed.", limits_.depth));
+      return fail(path(), fmt::format("Nested deeper than the {} levels allowed.", limits_.depth));
     json* placed = place(std::move(value));
     if (placed == nullptr) return false;
     // Pointers to elements of a list stay valid: an element is closed before the next one is added.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 
 namespace quintet {
 namespace {
@@ -82,7 +81,50 @@ std::string token_text_of(const Tokenizer& tokenizer, const std::optional<TokenI
   return token ? std::string(tokenizer.token_text(*token)) : std::string();
 }
 
+/// `rewrite`: of every string that the conversation holds (TemplateInput); empty: none.
+Result<std::string> render(const Model& model, const ConversationInput& input,
+                           std::function<std::string(std::string)> rewrite) {
+  if (!model.chat_template && !model.chat_template_error.empty())
+    return bad_input("The model's chat template cannot be used: " + model.chat_template_error);
+  if (!model.chat_template)
+    return bad_input(
+        "The model has no chat template; use /v1/completions, or start the server with --chat-template "
+        "FILE.");
+  const Tokenizer& tokenizer = *model.tokenizer;
+  return model.chat_template->render({.messages_json = input.messages_json,
+                                      .tools_json = input.tools_json,
+                                      .extra_json = input.extra_json,
+                                      .rewrite = std::move(rewrite),
+                                      .add_generation_prompt = input.add_generation_prompt,
+                                      .bos_token = token_text_of(tokenizer, tokenizer.spec().bos),
+                                      .eos_token = token_text_of(tokenizer, tokenizer.spec().eos),
+                                      .now_unix_s = wall_clock_s()});
+}
+
 }  // namespace
+
+Result<std::string> render_conversation(const Model& model, const ConversationInput& input) {
+  return render(model, input, {});
+}
+
+bool takes_tools(const ChatTemplate& chat_template) {
+  constexpr const char* kTool = R"([{"type": "function", "function": {"name": "f", "description": "d", )"
+                                R"("parameters": {"type": "object", "properties": {}}}}])";
+  bool tried = false;
+  // Some templates write tools into the system message alone, others refuse to have one.
+  for (const char* messages :
+       {R"([{"role": "user", "content": "Hi"}])",
+        R"([{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}])"}) {
+    TemplateInput input{.messages_json = messages, .bos_token = "<s>", .eos_token = "</s>"};
+    const auto without = chat_template.render(input);
+    input.tools_json = kTool;
+    const auto with = chat_template.render(input);
+    if (!without && !with) continue;
+    if (!without || !with || *without != *with) return true;
+    tried = true;
+  }
+  return !tried;
+}
 
 PromptBuilder::PromptBuilder(const Model& model) : model_(model) {
   const Tokenizer& tokenizer = *model.tokenizer;
@@ -112,38 +154,24 @@ std::string PromptBuilder::mark(std::string text, std::string_view mark) const {
 
 Result<std::vector<TokenId>> PromptBuilder::conversation(const ConversationInput& input,
                                                          size_t max_tokens) const {
-  if (!model_.chat_template && !model_.chat_template_error.empty())
-    return bad_input("The model's chat template cannot be used: " + model_.chat_template_error);
-  if (!model_.chat_template)
-    return bad_input(
-        "The model has no chat template; use /v1/completions, or start the server with --chat-template "
-        "FILE.");
   const std::optional<Mark> mark = unused_mark(input);
   if (!mark)
     return bad_input(
         "messages: found all of the noncharacters U+FDD0 to U+FDEF, allowed is to leave one unused");
-
-  const Tokenizer& tokenizer = *model_.tokenizer;
-  using namespace std::chrono;
-  TemplateInput render;
-  render.messages_json = input.messages_json;
-  render.tools_json = input.tools_json;
-  render.extra_json = input.extra_json;
-  render.rewrite = [&](std::string text) { return this->mark(std::move(text), mark->text); };
-  render.bos_token = token_text_of(tokenizer, tokenizer.spec().bos);
-  render.eos_token = token_text_of(tokenizer, tokenizer.spec().eos);
-  render.now_unix_s = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
-  TRY_ASSIGN(std::string text, model_.chat_template->render(render));
+  TRY_ASSIGN(std::string text, render(model_, input, [&](std::string said) {
+               return this->mark(std::move(said), mark->text);
+             }));
 
   EncodeOptions options;
   options.parse_special = true;
   options.not_special_at = unmark(text, *mark);
   options.max_tokens = max_tokens;
   // Many templates write the BOS token themselves: never two. What merely looks like one is none.
-  const bool has_bos = !render.bos_token.empty() && text.starts_with(render.bos_token) &&
+  const std::string bos = token_text_of(*model_.tokenizer, model_.tokenizer->spec().bos);
+  const bool has_bos = !bos.empty() && text.starts_with(bos) &&
                        (options.not_special_at.empty() || options.not_special_at[0] != 0);
   options.add_bos = !has_bos;
-  return tokenizer.encode(text, options);
+  return model_.tokenizer->encode(text, options);
 }
 
 std::vector<TokenId> PromptBuilder::raw(std::string_view text, size_t max_tokens) const {

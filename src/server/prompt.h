@@ -18,7 +18,14 @@ struct ConversationInput {
   std::string messages_json;  ///< list of {role, content, ...}
   std::string tools_json;     ///< list, or empty
   std::string extra_json;     ///< object of further template variables, or empty
+  bool add_generation_prompt = true;
 };
+
+/// The prompt's text. bad_input where the model has no template, or the template refuses the conversation.
+Result<std::string> render_conversation(const Model& model, const ConversationInput& input);
+
+/// Whether tools show in what a template renders: found by trying. True where it refuses to be tried.
+bool takes_tools(const ChatTemplate& chat_template);
 
 /// Renders and encodes conversations for one model. Immutable; safe for many threads. The model must outlive
 /// it.
@@ -30,8 +37,8 @@ class PromptBuilder {
  public:
   explicit PromptBuilder(const Model& model);
 
-  /// bad_input where the model has no template, or the template refuses the conversation. More than
-  /// `max_tokens` ids mean that it is longer than that; then they are not all of it.
+  /// Errors as render_conversation(). More than `max_tokens` ids mean that it is longer than that; then they
+  /// are not all of it.
   Result<std::vector<TokenId>> conversation(const ConversationInput& input,
                                             size_t max_tokens = EncodeOptions::kAll) const;
   /// A text to be continued as it is; special tokens written out in it are meant.

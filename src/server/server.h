@@ -57,6 +57,10 @@ class Server {
   virtual Status stop() = 0;
 };
 
+/// Whether start_server() could listen there now, to be told before a model is loaded. bad_input where the
+/// host is no address of this machine, io where the port is taken or not allowed.
+Status check_address(const std::string& host, uint16_t port);
+
 /// Binds, listens and answers on threads of its own. `engine` and `model` must outlive the server, and nobody
 /// else may poll the engine. Errors name address and port.
 Result<std::unique_ptr<Server>> start_server(EngineClient& engine, const Model& model,

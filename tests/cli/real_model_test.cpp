@@ -85,23 +85,62 @@ TEST(RealRun, AReaderThatLeavesEndsItQuietly) {
   EXPECT_EQ(outcome.err, "");
 }
 
+/// A prompt whose computing takes a while.
+std::string long_prompt(const TemporaryFolder& folder, int words) {
+  std::string text;
+  for (int i = 0; i < words; ++i) text += "word ";
+  return folder.write("text", text);
+}
+
 TEST(RealRun, AnInterruptedDumpLeavesNothing) {
   NEED_FILE(model(), kFetch);
-  const TemporaryFolder folder;
-  std::string text;
-  for (int i = 0; i < 3000; ++i) text += "word ";
-  Program program({"run", model(), kThreads, "--raw", "-f", folder.write("text", text), "-n", "0",
-                   "--dump-logits", folder.path("x.npy")});
-  const auto partial = [&] {
+  // Once: after the piece that is being computed. Twice, or by another signal: at once.
+  for (const auto& signals : {std::vector{SIGINT}, {SIGINT, SIGINT}, {SIGHUP}}) {
+    SCOPED_TRACE(signals.size());
+    const TemporaryFolder folder;
+    Program program({"run", model(), kThreads, "--raw", "-f", long_prompt(folder, 7000), "-n", "0",
+                     "--dump-logits", folder.path("x.npy"), "--log-level", "info"});
+    ASSERT_TRUE(program.wait_err("loaded in"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it computes for many seconds
+    for (const int number : signals) {
+      program.send_signal(number);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // two at once would count as one
+    }
+    const Outcome outcome = program.finish();
+    EXPECT_EQ(outcome.code, 128 + signals[0]) << outcome.err;
+    std::vector<std::string> left;
     for (const auto& entry : std::filesystem::directory_iterator(folder.path("")))
-      if (entry.path().filename().string().starts_with("x.npy")) return true;
-    return false;
-  };
-  for (int i = 0; i < 5000 && !partial(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ASSERT_TRUE(partial());
+      left.push_back(entry.path().filename());
+    EXPECT_EQ(left, std::vector<std::string>{"text"});
+  }
+}
+
+TEST(RealRun, APromptThatIsCutOffHasNoSpeeds) {
+  NEED_FILE(model(), kFetch);
+  const TemporaryFolder folder;
+  Program program(
+      {"run", model(), kThreads, "--raw", "-f", long_prompt(folder, 7000), "--log-level", "debug"});
+  ASSERT_TRUE(program.wait_err("memory: "));  // the engine has started
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
   program.send_signal(SIGINT);
-  EXPECT_EQ(program.finish().code, 130);
-  EXPECT_FALSE(partial());
+  const Outcome outcome = program.finish();
+  if (outcome.killed) GTEST_SKIP() << "the signal came before the engine was ready";
+  EXPECT_EQ(outcome.code, 130);
+  EXPECT_NE(outcome.err.find(" tokens, cancelled before the first token\n"), std::string::npos)
+      << outcome.err;
+}
+
+TEST(RealRun, ALogLineTakesTheProgressBarAway) {
+  NEED_FILE(model(), kFetch);
+  Program program({"run", model(), kThreads, "-p", "x", "-n", "1", "--log-level", "info"},
+                  Program::Streams::terminal);
+  const Outcome outcome = program.finish();
+  const size_t line = outcome.err.find(model() + ": loaded in");
+  ASSERT_NE(line, std::string::npos) << outcome.err;
+  const std::string before = outcome.err.substr(0, line);
+  const size_t bar = before.rfind("load [");
+  if (bar == std::string::npos) GTEST_SKIP() << "the model was loaded before a bar was drawn";
+  EXPECT_NE(before.find("\r\x1b[K", before.find("\x1b[K", bar) + 3), std::string::npos) << before;
 }
 
 TEST(RealTemplate, IsTheModelsOwn) {
@@ -114,6 +153,19 @@ TEST(RealTemplate, IsTheModelsOwn) {
                 R"([{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}])")
                 .out,
             "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n");
+}
+
+TEST(RealTemplate, ToolsThatItWouldDropAreRefused) {
+  NEED_FILE(model(), kFetch);
+  const TemporaryFolder folder;
+  const std::string tools =
+      folder.write("tools.json", R"([{"type": "function", "function": {"name": "f"}}])");
+  const std::string messages = folder.write("m.json", R"([{"role": "user", "content": "Hi"}])");
+  expect_error(run({"template", model(), "-f", messages, "--tools", tools}), 2, {"tools.json", "takes none"});
+  const std::string qwen = source_path("models/qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf");
+  NEED_FILE(qwen, "make models-all");
+  EXPECT_NE(run({"template", qwen, "-f", messages, "--tools", tools}).out.find("\"name\": \"f\""),
+            std::string::npos);
 }
 
 TEST(RealInspect, NamesSchemes) {
@@ -140,7 +192,11 @@ TEST(RealInspect, NamesSchemes) {
   EXPECT_EQ(report["formats"][0],
             Json({{"format", "Q4_1"}, {"tensors", 210}, {"parameters", 106168320}, {"bytes", 66355200}}));
   EXPECT_EQ(report["chat_template"]["family"], "chatml");
+  EXPECT_EQ(report["chat_template"]["tools"], false);
   EXPECT_EQ(report["context"], 8192);
+  EXPECT_EQ(report["tokenizer"]["kind"], "byte-level BPE");
+  EXPECT_EQ(report["tokenizer"]["pre_tokenizer"], "smollm");
+  EXPECT_EQ(report["tokenizer"]["merges"], 48900);
 }
 
 TEST(RealChat, RemembersAndReusesThePrefix) {
@@ -173,11 +229,39 @@ TEST(RealChat, CtrlCStopsTheAnswerAndTwiceTheProgram) {
   EXPECT_FALSE(outcome.killed);
 }
 
+TEST(RealChat, CtrlCDropsADraftBeforeItLeaves) {
+  NEED_FILE(model(), kFetch);
+  Program program({"chat", model(), kThreads}, Program::Streams::terminal);
+  ASSERT_TRUE(program.wait_err("> "));
+  program.write(std::string(kLongQuestion) + "\n");
+  ASSERT_TRUE(program.wait_out(" "));
+  program.write("\x03");
+  ASSERT_TRUE(program.wait_err("(stopped; Ctrl-C again leaves)"));
+  ASSERT_TRUE(program.wait_err("> "));
+  // Whoever writes on is at work: the draft goes, the conversation stays.
+  program.write("a first line \\\n");
+  ASSERT_TRUE(program.wait_err("\n  "));
+  program.write("\x03");
+  ASSERT_TRUE(program.wait_err("(message dropped; Ctrl-C again leaves)"));
+  ASSERT_TRUE(program.wait_err("> "));
+  program.write("What is the capital of France?\n");
+  ASSERT_TRUE(program.wait_out("Paris"));
+  ASSERT_TRUE(program.wait_err("> "));
+  program.write("\x03");
+  ASSERT_TRUE(program.wait_err("(Ctrl-C again leaves)"));
+  ASSERT_TRUE(program.wait_err("> "));
+  program.write("\x03");
+  const Outcome outcome = program.finish();
+  EXPECT_EQ(outcome.code, 130);
+  EXPECT_TRUE(outcome.err.ends_with("\n")) << outcome.err;  // the shell's prompt stands on a line of its own
+}
+
 TEST(RealChat, TheEndOfInputLeaves) {
   NEED_FILE(model(), kFetch);
   Program program({"chat", model(), kThreads}, Program::Streams::terminal);
   ASSERT_TRUE(program.wait_err("> "));
   program.write("/frobnicate\n");
+  ASSERT_TRUE(program.wait_err("quintet chat: found '/frobnicate'"));
   ASSERT_TRUE(program.wait_err("allowed are /reset"));  // a person's mistake does not end it
   ASSERT_TRUE(program.wait_err("> "));
   program.close_input();

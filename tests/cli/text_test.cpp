@@ -165,7 +165,9 @@ TEST(Template, RendersWithToolsAndWithoutAPrompt) {
       "{{ bos_token }}{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}"
       "{% if tools %}{{ tools | length }} tools{% endif %}{% if add_generation_prompt %}>{% endif %}");
   const std::string messages = folder.write("m.json", R"([{"role": "user", "content": "Grüße <|eot_id|>"}])");
-  const std::string tools = folder.write("tools.json", R"([{"type": "function"}, {"type": "function"}])");
+  const std::string tools = folder.write(
+      "tools.json",
+      R"([{"type": "function", "function": {"name": "a"}}, {"type": "function", "function": {"name": "b"}}])");
   const Args args = {"template", path, "-f", messages, "--chat-template", jinja};
   const auto more = [&](const Args& extra) {
     Args all = args;
@@ -175,12 +177,23 @@ TEST(Template, RendersWithToolsAndWithoutAPrompt) {
   EXPECT_EQ(run(args).out, "<|begin_of_text|>[user: Grüße <|eot_id|>]>");
   EXPECT_EQ(run(more({"--no-generation-prompt"})).out, "<|begin_of_text|>[user: Grüße <|eot_id|>]");
   EXPECT_EQ(run(more({"--tools", tools})).out, "<|begin_of_text|>[user: Grüße <|eot_id|>]2 tools>");
-  const std::string both = R"({"messages": [{"role": "user", "content": "x"}], "tools": [1]})";
+  const std::string both =
+      R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "a"}}]})";
   EXPECT_EQ(run({"template", path, "--chat-template", jinja}, both).out,
             "<|begin_of_text|>[user: x]1 tools>");
   expect_error(run(more({"--tools", messages + ".absent"})), 2, {"m.json.absent"});
   expect_error(run(more({"--tools", folder.write("bad.json", "{}")})), 2,
-               {"bad.json", "object", "JSON list of tools"});
+               {"bad.json", "tools", "an object", "a list"});
+  expect_error(run(more({"--tools", folder.write("bad.json", R"([{"type": "function"}])")})), 2,
+               {"bad.json", "tools[0].function"});
+  expect_error(run(more({"--tools", folder.write("bad.json", "not json")})), 2, {"bad.json: Invalid JSON"});
+  const std::string plain = folder.write("plain.jinja", "{{ messages[0].content }}");
+  expect_error(run({"template", path, "-f", messages, "--chat-template", plain, "--tools", tools}), 2,
+               {"tools.json", "takes none", "--chat-template FILE"});
+  EXPECT_EQ(run({"template", path, "-f", messages, "--chat-template", plain, "--tools",
+                 folder.write("none.json", "[]")})
+                .code,
+            0);
   expect_error(run({"template", path, "-f", messages}), 2, {"no chat template", "--chat-template FILE"});
   const std::string raises = folder.write("raises.jinja", "{{ raise_exception('Only users may speak') }}");
   expect_error(run({"template", path, "-f", messages, "--chat-template", raises}), 2,
@@ -189,6 +202,44 @@ TEST(Template, RendersWithToolsAndWithoutAPrompt) {
                                            "{% for a in range(100000) %}{% for b in range(100000) %}{% for c "
                                            "in range(100000) %}{% endfor %}{% endfor %}{% endfor %}");
   expect_error(run({"template", path, "-f", messages, "--chat-template", endless}), 2, {});
+}
+
+TEST(Template, MessagesComeAsTheServerReadsThem) {
+  const std::string path = vocabulary("llama-bpe");
+  NEED_FILE(path, "make vocab");
+  const TemporaryFolder folder;
+  const std::string jinja =
+      folder.write("t.jinja",
+                   "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}"
+                   "{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %};{% endfor %}");
+  const auto rendered = [&](std::string_view messages) {
+    return run({"template", path, "--chat-template", jinja}, messages).out;
+  };
+  EXPECT_EQ(
+      rendered(
+          R"([{"role": "user", "content": [{"type": "text", "text": "part "}, {"type": "text", "text": "two"}]}])"),
+      "user: part two;");
+  EXPECT_EQ(rendered(R"([{"role": "developer", "content": "x"}])"), "system: x;");
+  // OpenAI's clients send arguments as a string that holds JSON; templates print an object.
+  const auto call = [](const std::string& arguments) {
+    return R"([{"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": )"
+           R"({"name": "f", "arguments": )" +
+           arguments + "}}]}]";
+  };
+  EXPECT_EQ(rendered(call(R"({"b": 1, "a": [2]})")), R"(assistant: f({"b": 1, "a": [2]});)");
+  EXPECT_EQ(rendered(call(R"("{\"b\": 1, \"a\": [2]}")")), R"(assistant: f({"b": 1, "a": [2]});)");
+  EXPECT_EQ(rendered(call(R"("{broken")")), R"(assistant: f("{broken");)");
+}
+
+TEST(Template, TextThatIsNotReadIsNoted) {
+  const std::string path = vocabulary("llama-bpe");
+  NEED_FILE(path, "make vocab");
+  const Outcome ignored = run({"tokenize", path, "-p", "Hello world"}, "something else");
+  EXPECT_EQ(ignored.code, 0);
+  EXPECT_EQ(ignored.out, "9906 1917\n");
+  EXPECT_EQ(ignored.err, "note: standard input is not read, the text comes from --prompt\n");
+  EXPECT_EQ(run({"tokenize", path, "-p", "Hello world"}).err, "");
+  EXPECT_EQ(run({"tokenize", path, "-f", "-"}, "Hello world").err, "");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The verbs on a tiny random model that is part of the source tree: formats of output, and that the numbers
 // are right.
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <thread>
 
 #include "cli/program.h"
 
@@ -108,6 +110,26 @@ TEST(TinyRun, LogitsAreThoseThatTheAnswerComesFrom) {
   EXPECT_LT(std::sqrt(difference / size), 1e-2);
 }
 
+TEST(TinyRun, LogitsGoThroughLinksAndIntoFifos) {
+  const TemporaryFolder folder;
+  const auto dump = [&](const std::string& path) {
+    return run({"run", model(), "--threads=1", "--raw", "-p", "text", "-n", "0", "--dump-logits", path});
+  };
+  std::filesystem::create_symlink("target.npy", folder.path("link.npy"));
+  EXPECT_EQ(dump(folder.path("link.npy")).code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path("link.npy")));
+  EXPECT_EQ(read_npy(folder.path("target.npy")).rows, 5u);
+
+  const std::string fifo = folder.path("fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  std::string bytes;
+  std::thread reader([&] { bytes = read_file(fifo); });
+  EXPECT_EQ(dump(fifo).code, 0);
+  reader.join();
+  EXPECT_EQ(bytes, read_file(folder.path("target.npy")));
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+}
+
 TEST(TinyRun, NoTokensMeansNoAnswer) {
   const TemporaryFolder folder;
   const Outcome outcome =
@@ -129,6 +151,38 @@ TEST(TinyRun, SeedsDecideSampledTexts) {
   // One candidate is greedy, whatever the temperature.
   EXPECT_EQ(run_json({"--raw", "-p", "hello", "-n", "8", "--temp", "5", "--top-k", "1"})["tokens"],
             run_json({"--raw", "-p", "hello", "-n", "8"})["tokens"]);
+}
+
+TEST(TinyRun, StopStringsEndTheAnswerBeforeThem) {
+  const Json whole = run_json({"--raw", "-p", "hello", "-n", "24"});
+  const std::string text = whole["text"];
+  // The first character that is one byte, with what follows it.
+  size_t at = 1;
+  while (at < text.size() && (text[at] < 0x20 || text.find(text[at]) != at)) ++at;
+  ASSERT_LT(at, text.size());
+  const Json cut =
+      run_json({"--raw", "-p", "hello", "-n", "24", "--stop", "\x01never", "--stop", text.substr(at, 1)});
+  EXPECT_EQ(cut["text"], text.substr(0, at));
+  EXPECT_EQ(cut["finish_reason"], "stop");
+  EXPECT_EQ(cut["tokens"].size(), cut["usage"]["completion_tokens"]);
+  EXPECT_LT(cut["tokens"].size(), 24u);
+  EXPECT_EQ(run_json({"--raw", "-p", "hello", "-n", "24", "--stop", "\x01never"}), whole);
+}
+
+TEST(TinyRun, PenaltiesChangeTheAnswerAndSeedsMayBeAny64Bits) {
+  const Args greedy = {"--raw", "-p", "hello", "-n", "24"};
+  const auto with = [&](const Args& more) {
+    Args args = greedy;
+    args.insert(args.end(), more.begin(), more.end());
+    return run_json(args)["tokens"];
+  };
+  const Json plain = with({});
+  EXPECT_NE(with({"--presence-penalty", "2"}), plain);
+  EXPECT_NE(with({"--frequency-penalty", "2"}), plain);
+  EXPECT_EQ(with({"--presence-penalty", "0", "--frequency-penalty", "0"}), plain);
+  const auto sample = [&](const std::string& seed) { return with({"--temp", "1.5", "--seed", seed}); };
+  EXPECT_EQ(sample("-1"), sample("18446744073709551615"));  // the same 64 bits
+  EXPECT_NE(sample("-1"), sample("1"));
 }
 
 TEST(TinyRun, ThreadsDoNotChangeTheAnswer) {
@@ -300,6 +354,11 @@ TEST(TinyChat, FailingTurnsEndAScript) {
   expect_error(run({"chat", model(), "--threads=1"}, "/save\nx\n"), 2, {"/save FILE"});
   expect_error(run({"chat", model(), "--threads=1"}, "/load /nonexistent.json\nx\n"), 2,
                {"/nonexistent.json"});
+  expect_error(run({"chat", model(), "--threads=1"}, "/load " + source_path("LICENSE") + "\nx\n"), 2,
+               {"LICENSE: Invalid JSON at byte"});
+  expect_error(run({"chat", model(), "--threads=1"}, "/save /nonexistent/x\nx\n"), 2, {"/nonexistent/x"});
+  expect_error(run({"chat", model(), "--threads=1"}, "/reset now\nx\n"), 2, {"/reset", "'now'"});
+  expect_error(run({"chat", model(), "--threads=1", "--stop", ""}, "x\n"), 2, {"--stop", "0 bytes"});
   expect_error(run({"chat", model(), "--threads=1"}, "\xff\n"), 2, {"message", "0xff"});
   expect_error(run({"chat", model(), "--threads=1", "--context", "999"}, "x\n"), 2,
                {"--context", "999", "128"});
@@ -338,6 +397,14 @@ TEST(TinyChat, AFullContextIsAnErrorOrDropsTheOldestTurns) {
   // One message that can never fit is an error in either mode.
   dropping.back() = "drop-turns";
   expect_error(run(dropping, std::string(300, 'x') + "\n"), 1, {"the message takes", "allowed are 127"});
+}
+
+TEST(TinyServe, SaysWhatItCanHold) {
+  Program server({"serve", model(), "--port", "0", "--kv-tokens", "300", "--sequences", "3"});
+  // The model was made for 128 tokens; 300 are 19 blocks of 16.
+  ASSERT_TRUE(server.wait_err("(at most 3 requests at once, 128 tokens in one, 304 in all of them)"));
+  server.send_signal(SIGTERM);
+  EXPECT_EQ(server.finish().code, 0);
 }
 
 TEST(TinyServe, StopsWellOnASignalAndNamesWhatItCannotBind) {

@@ -1,7 +1,11 @@
 // What every verb has: help, flags that are checked, exit codes, one line of error. Needs no model.
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <regex>
 
 #include "cli/program.h"
@@ -60,6 +64,29 @@ TEST(Usage, EveryVerbHasHelpWithExamplesAndTheCommonFlags) {
   }
 }
 
+TEST(Usage, HelpAndVersionHaveTheirOtherSpellings) {
+  for (const auto& verb : kVerbs) EXPECT_EQ(run({"help", verb}).out, run({verb, "--help"}).out) << verb;
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+  for (const char* other : {"-v", "-V", "version"})
+    EXPECT_EQ(run({other}).out, run({"--version"}).out) << other;
+  expect_error(run({"help", "sreve"}), 2, {"'sreve'"});
+}
+
+TEST(Usage, WhatIsMisspeltIsSuggested) {
+  expect_error(run({"rnu"}), 2, {"'rnu'", "run"});
+  expect_error(run({"sreve"}), 2, {"'sreve'", "did you mean serve?"});
+  expect_error(run({"server"}), 2, {"'server'", "did you mean serve?"});
+  expect_error(run({"tokenise"}), 2, {"did you mean tokenize?"});
+  const Args right = command("run", "/nonexistent.gguf");
+  expect_error(run(with(right, {"--temperature", "1"})), 2, {"flag '--temperature'", "did you mean --temp?"});
+  expect_error(run(with(right, {"--temperature=1"})), 2, {"flag '--temperature'", "did you mean --temp?"});
+  expect_error(run(with(right, {"--max-tokens", "7"})), 2, {"'--max-tokens'", "did you mean --tokens?"});
+  expect_error(run(with(right, {"--topp", "0.5"})), 2, {"did you mean --top-p?"});
+  const Outcome far = run(with(right, {"--frobnicate"}));
+  EXPECT_EQ(far.err.find("did you mean"), std::string::npos) << far.err;
+  expect_error(run(with(right, {"one", "two"})), 2, {"'one'", "no flag takes"});
+}
+
 TEST(Usage, TheVerbIsChecked) {
   expect_error(run({}), 2, {"no verb", "run, chat, serve, inspect, tokenize, template, bench, quantize, eval"});
   expect_error(run({"frobnicate"}), 2,
@@ -105,8 +132,13 @@ TEST(Usage, FlagsOfRunAreChecked) {
   check({"--top-k", "-3"}, {"--top-k", "'-3'"});
   check({"--top-k", "99999999999999999999"}, {"--top-k", "'99999999999999999999'"});
   check({"--repeat-penalty", "0"}, {"--repeat-penalty", "'0'"});
-  check({"--seed", "-1"}, {"--seed", "'-1'"});
-  check({"--seed", "1.5"}, {"--seed", "'1.5'"});
+  check({"--seed", "1.5"}, {"--seed", "'1.5'", "64 bits"});
+  check({"--seed", "18446744073709551616"}, {"--seed", "'18446744073709551616'"});
+  check({"--seed", "-9223372036854775808"}, {"/nonexistent.gguf"});  // a seed; what is wrong is the model
+  check({"--seed", "18446744073709551615"}, {"/nonexistent.gguf"});
+  check({"--presence-penalty", "2.5"}, {"--presence-penalty", "'2.5'", "-2 to 2"});
+  check({"--frequency-penalty", "-3"}, {"--frequency-penalty", "'-3'", "-2 to 2"});
+  check({"--stop", ""}, {"--stop", "0 bytes", "1 to 1024"});
   check({"-n", "-2"}, {"--tokens", "'-2'"});
   check({"-n", "many"}, {"--tokens", "'many'"});
   check({"--context", "1"}, {"--context", "'1'"});
@@ -122,6 +154,14 @@ TEST(Usage, FlagsOfOtherVerbsAreChecked) {
   const std::string model = "/nonexistent.gguf";
   expect_error(run({"serve", model, "--port", "70000"}), 2, {"--port", "'70000'", "0 to 65535"});
   expect_error(run({"serve", model, "--sequences", "0"}), 2, {"--sequences", "'0'", "1 to 1024"});
+  expect_error(run({"serve", model, "--kv-tokens", "10"}), 2, {"--kv-tokens", "'10'", "256"});
+  expect_error(run({"serve", model, "--kv-tokens", "256", "--sequences", "17"}), 2,
+               {"--kv-tokens", "256", "272", "17 requests"});
+  expect_error(run({"serve", model, "--kv-tokens", "300", "--context", "512"}), 2,
+               {"--kv-tokens", "300", "512", "--context"});
+  // The address is looked at before the model.
+  expect_error(run({"serve", model, "--host", "999.1.1.1"}), 2, {"--host", "'999.1.1.1'"});
+  expect_error(run({"serve", model, "--host", "203.0.113.7"}), 2, {"203.0.113.7", "Cannot assign"});
   expect_error(run({"serve", model, "--api-key-file", "/nonexistent.key"}), 2,
                {"/nonexistent.key", "No such file"});
   expect_error(run({"bench", model, "--decode", "1"}), 2, {"--decode", "'1'"});
@@ -162,22 +202,46 @@ TEST(Usage, WhatReachesHeadersAndLogsIsChecked) {
                {"long", "4.0 KiB"});
 }
 
+TEST(Usage, ATakenPortIsToldBeforeTheModelIsLoaded) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t bytes = sizeof address;
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  expect_error(run({"serve", "/nonexistent.gguf", "--port", std::to_string(ntohs(address.sin_port))}), 1,
+               {"cannot listen on 127.0.0.1:", "in use"});
+  ::close(listener);
+}
+
 TEST(Usage, TextsAreChecked) {
   const std::string model = "/nonexistent.gguf";
   expect_error(run({"run", model, "-p", ""}), 2, {"prompt", "empty"});
-  expect_error(run({"run", model}, ""), 2, {"prompt", "empty"});
+  expect_error(run({"run", model}, ""), 2, {"standard input", "prompt", "empty", "-p TEXT", "-f FILE"});
   expect_error(run({"run", model, "-f", "/nonexistent.txt"}), 2,
                {"/nonexistent.txt", "prompt", "No such file"});
   expect_error(run({"run", model, "-f", "/"}), 2, {"/ (prompt)", "directory"});
   expect_error(run({"template", model}, "{"), 2, {"standard input", "JSON"});
-  expect_error(run({"template", model}, "3"), 2, {"standard input", "number", "list of messages"});
+  expect_error(run({"template", model}, "3"), 2, {"standard input", "an integer", "list of messages"});
   expect_error(run({"template", model}, std::string(1'000'000, '[')), 2, {"standard input", "64"});
   expect_error(run({"template", model}, "[{\"role\": \"user\", \"content\": \"\\ud800\"}]"), 2,
                {"standard input"});
-  expect_error(run({"template", model}, R"([{"role": "user"}, 7])"), 2, {"messages[1]", "number", "object"});
-  expect_error(run({"template", model}, R"([{"content": "x"}])"), 2,
-               {"messages[0].role", "nothing", "string"});
-  expect_error(run({"template", model}, R"([{"role": 3}])"), 2, {"messages[0].role", "number", "string"});
+  // Messages are read as the server reads them.
+  expect_error(run({"template", model}, R"([{"role": "user", "content": ""}, 7])"), 2,
+               {"standard input", "messages[1]", "an integer", "object"});
+  expect_error(run({"template", model}, R"([{"content": "x"}])"), 2, {"Missing", "messages[0].role"});
+  expect_error(run({"template", model}, R"([{"role": 3}])"), 2, {"messages[0].role", "integer", "string"});
+  expect_error(run({"template", model}, R"([{"role": "king", "content": "x"}])"), 2,
+               {"messages[0].role", "king", "assistant"});
+  expect_error(run({"template", model}, R"([{"role": "user", "content": [{"type": "image_url"}]}])"), 2,
+               {"messages[0].content[0].type", "image_url"});
+  expect_error(run({"template", model}, R"({"messages": [], "tools": [1]})"), 2,
+               {"standard input", "tools[0]"});
+  // What is no JSON is named by where it came from.
+  expect_error(run({"template", model, "-p", "not json"}), 2, {"--prompt: Invalid JSON at byte"});
+  expect_error(run({"template", model, "-f", source_path("LICENSE")}), 2, {"LICENSE: Invalid JSON"});
+  expect_error(run({"template", model}, R"([{"role": "user", "role": "user"}])"), 2,
+               {"standard input: [0].role: Duplicate key"});
   // A terminal with nothing typed is not waited for.
   Program program({"run", model}, Program::Streams::terminal);
   const Outcome outcome = program.finish();
@@ -243,8 +307,12 @@ TEST(Usage, TheLogGoesToAFile) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(read_file(log).find("loaded in"), std::string::npos) << read_file(log);
   EXPECT_EQ(outcome.err.find("loaded in"), std::string::npos) << outcome.err;
-  expect_error(run({"inspect", "x.gguf", "--log-file", "/proc/nonexistent/log"}), 1,
-               {"--log-file /proc/nonexistent/log"});
+  // Folders are not made for it.
+  expect_error(run({"inspect", "x.gguf", "--log-file", folder.path("a/b/log")}), 2,
+               {"--log-file", "a/b/log", "No such file"});
+  EXPECT_FALSE(std::filesystem::exists(folder.path("a")));
+  expect_error(run({"inspect", "x.gguf", "--log-file", folder.path("")}), 2,
+               {"--log-file", "found a folder"});
 }
 
 }  // namespace

@@ -81,6 +81,7 @@ TEST(Calibration, WatchingChangesNoBit) {
     EXPECT_TRUE(
         prompt_logits(backend, **model, sequences()[0], 7, [&](int32_t, int32_t rows, const float* logits) {
           all.insert(all.end(), logits, logits + rows * (*model)->config.vocabulary);
+          return Status();
         }));
     return all;
   };

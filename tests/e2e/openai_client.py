@@ -133,6 +133,21 @@ def test_messages(client, model, server):
     assert marked.prompt_tokens > plain.prompt_tokens + 3, (plain, marked)
 
 
+def test_documented_examples(client, model, server):
+    """The bodies that the README and the API's page send with curl are taken as they stand."""
+    for page in ("README.md", "README.zh-CN.md", "docs/http-api.md"):
+        with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+            bodies = re.findall(r"-d '(\{.*\})'", file.read())
+        assert bodies, page
+        for body in bodies:
+            body = {**json.loads(body), "max_tokens": 4}
+            request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode(),
+                                             {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert answer.status == 200, (page, body)
+                answer.read()
+
+
 def test_completions(client, model, server):
     answer = client.completions.create(model=model, prompt="The capital of France is", temperature=0, max_tokens=8)
     text = answer.choices[0].text
@@ -269,7 +284,7 @@ def main():
     import openai
 
     program = os.path.abspath(sys.argv[1])
-    tests = [test_models, test_chat, test_messages, test_completions, test_stop, test_seed, test_logprobs, test_bias,
+    tests = [test_models, test_chat, test_messages, test_documented_examples, test_completions, test_stop, test_seed, test_logprobs, test_bias,
              test_errors, test_parallel, test_leaving, test_end]
     with tempfile.TemporaryDirectory() as folder:
         # One thread: where other tests share the cores, threads that wait for each other would take many times as long.

@@ -237,6 +237,7 @@ TEST_F(RealModelTest, PromptLogitsAreThoseOfTheEngineHoweverTheyAreCut) {
           EXPECT_EQ(first, next);
           next += rows;
           all.insert(all.end(), logits, logits + int64_t{rows} * model->config.vocabulary);
+          return Status();
         }));
     EXPECT_EQ(next, static_cast<int32_t>(tokens.size()));
   }
@@ -245,6 +246,14 @@ TEST_F(RealModelTest, PromptLogitsAreThoseOfTheEngineHoweverTheyAreCut) {
   Request greedy{.id = 1, .prompt = tokens, .max_new_tokens = 1};
   const auto last = by_chunk[2].end() - model->config.vocabulary;
   EXPECT_EQ(alone(greedy)[0], std::max_element(last, by_chunk[2].end()) - last);
+  // An error of the sink ends the work there.
+  int calls = 0;
+  const Status stopped = prompt_logits(*backend, *model, tokens, 1, [&](int32_t, int32_t, const float*) {
+    return ++calls < 2 ? Status() : Status(Error{ErrorKind::cancelled, "enough"});
+  });
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().kind, ErrorKind::cancelled);
+  EXPECT_EQ(calls, 2);
   EXPECT_FALSE(prompt_logits(*backend, *model, {}, 8, nullptr));
   EXPECT_FALSE(prompt_logits(*backend, *model, {-1}, 8, nullptr));
 }

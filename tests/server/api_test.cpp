@@ -236,6 +236,18 @@ TEST_F(ApiTest, HandsToolsAndVariablesToTheTemplate) {
   EXPECT_EQ(last_prompt_text(), "<s>x");
 }
 
+TEST_F(ApiTest, RefusesToolsThatTheTemplateWouldDrop) {
+  start();
+  const std::string tools = R"(, "tools": [{"type": "function", "function": {"name": "look"}}])";
+  const auto got = post("/v1/chat/completions", user("x", tools));
+  EXPECT_EQ(got.status, 400);
+  EXPECT_EQ(got.error("param"), "tools");
+  EXPECT_EQ(got.error("code"), "unsupported_parameter");
+  EXPECT_NE(got.error("message").find("takes no tools"), std::string::npos);
+  EXPECT_EQ(post("/v1/chat/completions", user("x", tools + R"(, "tool_choice": "none")")).status, 200);
+  EXPECT_EQ(post("/v1/chat/completions", user("x", R"(, "tools": [])")).status, 200);
+}
+
 TEST_F(ApiTest, TellsWhatATemplateRefuses) {
   start("{{ raise_exception('roles must alternate') }}");
   const auto got = post("/v1/chat/completions", user("x"));

@@ -17,12 +17,12 @@ struct Broken {
 
 TEST(JsonReader, NamesWhatIsWrongAndWhere) {
   const Broken cases[] = {
-      {"", "", "not valid JSON"},
-      {"{", "", "not valid JSON"},
-      {"{\"a\": 1} x", "", "not valid JSON"},
-      {"{\"a\": 1,}", "a", "not valid JSON"},
-      {"[1, 2", "[2]", "not valid JSON"},
-      {"{\"a\": {\"b\": [1, {\"c\": tru}]}}", "a.b[1].c", "not valid JSON"},
+      {"", "", "Invalid JSON at byte"},
+      {"{", "", "Invalid JSON at byte"},
+      {"{\"a\": 1} x", "", "Invalid JSON at byte"},
+      {"{\"a\": 1,}", "a", "Invalid JSON at byte"},
+      {"[1, 2", "[2]", "Invalid JSON at byte"},
+      {"{\"a\": {\"b\": [1, {\"c\": tru}]}}", "a.b[1].c", "Invalid JSON at byte"},
       {"{\"a\": \"\xFF\"}", "a", "UTF-8"},
       {"{\"a\": \"\xC3\"}", "a", "UTF-8"},
       {"{\"a\": \"\xED\xA0\x80\"}", "a", "UTF-8"},
@@ -32,13 +32,13 @@ TEST(JsonReader, NamesWhatIsWrongAndWhere) {
       {"{\"a\": \"tab\tinside\"}", "a", "control character"},
       {"{\"a\": 1e999}", "a", "overflow"},
       {"{\"a\": -1e999}", "a", "overflow"},
-      {"{\"a\": NaN}", "a", "not valid JSON"},
-      {"{\"a\": 01}", "a", "not valid JSON"},
+      {"{\"a\": NaN}", "a", "Invalid JSON at byte"},
+      {"{\"a\": 01}", "a", "Invalid JSON at byte"},
       {"{\"a\": 1, \"a\": 2}", "a", "Duplicate key 'a'"},
       {"{\"x\": [{\"b\": {\"a\": 1, \"a\": 2}}]}", "x[0].b.a", "Duplicate key 'a'"},
       {"{\"a\": 1, \"\\u0061\": 2}", "a", "Duplicate key 'a'"},
       {std::string("{\"a\": 1}\0 junk", 14), "", "NUL"},
-      {"/* c */ {}", "", "not valid JSON"},
+      {"/* c */ {}", "", "Invalid JSON at byte"},
       {std::string("{\"a\": \"x\0y\"}", 12), "", "NUL"},
   };
   for (const auto& [text, param, part] : cases) {

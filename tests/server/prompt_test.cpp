@@ -128,6 +128,25 @@ TEST(Prompt, SurvivesTemplatesThatCutContentsUp) {
   }
 }
 
+TEST(Prompt, KnowsWhetherATemplateTakesTools) {
+  const auto takes = [](const char* source) {
+    auto parsed = ChatTemplate::parse(source);
+    EXPECT_TRUE(parsed) << source;
+    return parsed && takes_tools(*parsed);
+  };
+  EXPECT_FALSE(takes(kChatMl));
+  EXPECT_FALSE(takes("{# tools #}{{ messages[0].content }}"));
+  EXPECT_TRUE(takes("{% if tools %}{{ tools | tojson }}{% endif %}"));
+  EXPECT_TRUE(takes("{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"));
+  // In the system message alone, or where there is none.
+  EXPECT_TRUE(takes("{% if messages[0].role == 'system' and tools %}{{ tools }}{% endif %}"));
+  EXPECT_TRUE(
+      takes("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ tools }}"));
+  EXPECT_TRUE(takes("{% if tools %}{{ raise_exception('no tools') }}{% endif %}x"));
+  // One that refuses to be tried is left to refuse the request.
+  EXPECT_TRUE(takes("{{ raise_exception('never') }}"));
+}
+
 TEST(Prompt, NamesWhatIsMissing) {
   Model model = model_with(kChatMl);
   model.chat_template = nullptr;
