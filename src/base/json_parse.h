@@ -37,11 +37,12 @@ inline std::string json_reason(const nlohmann::json::exception& fault) {
 }
 
 /// The value of `text`, discarded where it is no JSON. `callback` is nlohmann's: it sees the events and may
-/// leave values out.
-inline nlohmann::json parse_json_tree(std::string_view text,
-                                      nlohmann::json::parser_callback_t callback = nullptr) {
-  if (find_nul(text) != std::string_view::npos) return nlohmann::json(nlohmann::json::value_t::discarded);
-  return nlohmann::json::parse(text, std::move(callback), /*allow_exceptions=*/false);
+/// leave values out. Json: nlohmann::json, or ordered_json, whose objects keep their order and take quadratic time
+/// to fill: for short texts alone.
+template <class Json = nlohmann::json>
+Json parse_json_tree(std::string_view text, typename Json::parser_callback_t callback = nullptr) {
+  if (find_nul(text) != std::string_view::npos) return Json(Json::value_t::discarded);
+  return Json::parse(text, std::move(callback), /*allow_exceptions=*/false);
 }
 
 }  // namespace quintet

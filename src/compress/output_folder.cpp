@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_parse.h"
 #include "io/gguf_writer.h"
 
 namespace quintet {
@@ -57,7 +58,7 @@ Status OutputFolder::copy_companions(const ModelFiles& source, const std::string
   if (source.gguf()) {
     TRY(write_gguf_metadata(file(kQuintetMetadataName), *source.gguf()));
   } else {
-    config = Json::parse(source.texts().config, nullptr, false);
+    config = parse_json_tree<Json>(source.texts().config);
     if (!config.is_object())
       return bad_input(fmt::format("{}/config.json: found no JSON object", source.path()));
     std::error_code error;
@@ -69,7 +70,7 @@ Status OutputFolder::copy_companions(const ModelFiles& source, const std::string
     }
     if (error) return io_error(fmt::format("{}: {}", source.path(), error.message()));
   }
-  config["quantization_config"] = Json::parse(quantization_config);
+  config["quantization_config"] = parse_json_tree<Json>(quantization_config);
   std::ofstream out(file("config.json"), std::ios::binary);
   out << config.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   out.close();

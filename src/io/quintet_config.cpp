@@ -9,6 +9,7 @@
 namespace quintet {
 
 Result<std::optional<TensorFormats>> read_quintet_config(const std::string& path, std::string_view config) {
+  if (config.empty()) return std::optional<TensorFormats>();  // a folder of texts alone has none
   TensorFormats formats;
   std::string method;
   std::optional<uint64_t> version;

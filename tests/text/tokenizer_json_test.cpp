@@ -273,13 +273,13 @@ TEST(TokenizerJsonBadInput, Syntax) {
     const auto spec = parse_tokenizer_json(text, "file");
     return spec ? std::string("none") : spec.error().message;
   };
-  EXPECT_THAT(said(""), HasSubstr("file: byte"));
+  EXPECT_THAT(said(""), HasSubstr("file: not JSON at byte"));
   EXPECT_THAT(said("[]"), HasSubstr("the text is a list; allowed is an object"));
   EXPECT_THAT(said("7"), HasSubstr("the text is a number; allowed is an object"));
   EXPECT_THAT(said("true"), HasSubstr("the text is a boolean"));
   EXPECT_THAT(said("null"), HasSubstr("the text is null"));
-  EXPECT_THAT(said("{} x"), HasSubstr("file: byte"));
-  EXPECT_THAT(said("{\"a\": \"\xFF\"}"), HasSubstr("file: byte"));
+  EXPECT_THAT(said("{} x"), HasSubstr("file: not JSON at byte"));
+  EXPECT_THAT(said("{\"a\": \"\xFF\"}"), HasSubstr("file: not JSON at byte"));
   EXPECT_THAT(said("{}"), HasSubstr("model: found nothing; allowed is an object"));
   EXPECT_THAT(said(R"({"model": {"vocab": {}, "vocab": {}}})"), HasSubstr("is there twice"));
   EXPECT_THAT(said(R"({"model": {"merges": [], "merges": []}})"), HasSubstr("is there twice"));
