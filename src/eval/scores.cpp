@@ -44,10 +44,9 @@ class Scorer {
  private:
   Status score_window(const Window& window) {
     const int64_t lead = text_.bos ? 1 : 0;
-    std::vector<TokenId> tokens;
-    tokens.reserve(static_cast<size_t>(lead + window.end - window.begin));
-    if (text_.bos) tokens.push_back(*text_.bos);
-    tokens.insert(tokens.end(), text_.tokens.begin() + window.begin, text_.tokens.begin() + window.end);
+    std::vector<TokenId> tokens(static_cast<size_t>(lead + window.end - window.begin));
+    if (text_.bos) tokens.front() = *text_.bos;
+    std::copy(text_.tokens.begin() + window.begin, text_.tokens.begin() + window.end, tokens.begin() + lead);
     return prompt_logits(
         backend_, model_, tokens, kChunk_tokens,
         [&](int32_t first, int32_t rows, const float* logits) -> Status {

@@ -105,7 +105,9 @@ TEST(Quantize, MixesOfGgufAreFilesThatInspectRecognizes) {
     for (const char* same : {"architecture", "parameters", "network", "tokenizer", "chat_template"})
       EXPECT_EQ(before[same], after[same]) << same;
     EXPECT_LT(after["bits_per_weight"], before["bits_per_weight"]);
-    if (mix == "q8_0") EXPECT_LT(kl(source, out), 0.01);
+    if (mix == "q8_0") {
+      EXPECT_LT(kl(source, out), 0.01);
+    }
     EXPECT_EQ(run({"run", out, "--raw", "-p", "hello", "-n", "3", "--threads=1"}).code, 0);
   }
   expect_error(quantize(tiny("llama3"), folder.path("x.gguf"), {"--method", "q8_0"}), 2,
