@@ -78,14 +78,7 @@ class GgufSink : public ModelSink {
 
   Status finish(const std::string&) override {
     TRY(writer_.finish());
-    std::error_code error;
-    if (fs::exists(fs::symlink_status(destination_, error)))
-      return bad_input(fmt::format(
-          "{}: found something there that was not there before, allowed is a free name", destination_));
-    fs::rename(partial_, destination_, error);
-    if (error) return io_error(fmt::format("{}: {}", destination_, error.message()));
-    partial_.clear();
-    return {};
+    return give_name(partial_, destination_);
   }
 
  private:

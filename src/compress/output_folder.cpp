@@ -78,15 +78,17 @@ Status OutputFolder::copy_companions(const ModelFiles& source, const std::string
   return {};
 }
 
-Status OutputFolder::finish() {
+Status give_name(std::string& partial, const std::string& destination) {
   std::error_code error;
-  if (fs::exists(fs::symlink_status(destination_, error)))
+  if (fs::exists(fs::symlink_status(destination, error)))
     return bad_input(fmt::format(
-        "{}: found something there that was not there before, allowed is a free name", destination_));
-  fs::rename(partial_, destination_, error);
-  if (error) return io_error(fmt::format("{}: {}", destination_, error.message()));
-  partial_.clear();
+        "{}: found something there that was not there before, allowed is a free name", destination));
+  fs::rename(partial, destination, error);
+  if (error) return io_error(fmt::format("{}: {}", destination, error.message()));
+  partial.clear();
   return {};
 }
+
+Status OutputFolder::finish() { return give_name(partial_, destination_); }
 
 }  // namespace quintet

@@ -10,6 +10,10 @@
 
 namespace quintet {
 
+/// Renames a finished output and clears `partial`, so that nobody removes it. bad_input where `destination` has come
+/// to exist meanwhile.
+Status give_name(std::string& partial, const std::string& destination);
+
 class OutputFolder {
  public:
   /// Makes the folder under a name of its own. bad_input where `destination` exists.

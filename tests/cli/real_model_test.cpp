@@ -208,15 +208,20 @@ TEST(RealChat, RemembersAndReusesThePrefix) {
   EXPECT_NE(outcome.err.find(" cached) at "), std::string::npos) << outcome.err;
 }
 
-TEST(RealChat, CtrlCStopsTheAnswerAndTwiceTheProgram) {
-  NEED_FILE(model(), kFetch);
-  Program program({"chat", model(), kThreads}, Program::Streams::terminal);
+/// Asks for a long answer in a chat and stops it with Ctrl-C.
+void stop_an_answer(Program& program) {
   ASSERT_TRUE(program.wait_err("> "));
   program.write(std::string(kLongQuestion) + "\n");
   ASSERT_TRUE(program.wait_out(" "));
   program.write("\x03");
   ASSERT_TRUE(program.wait_err("(stopped; Ctrl-C again leaves)"));
   ASSERT_TRUE(program.wait_err("> "));
+}
+
+TEST(RealChat, CtrlCStopsTheAnswerAndTwiceTheProgram) {
+  NEED_FILE(model(), kFetch);
+  Program program({"chat", model(), kThreads}, Program::Streams::terminal);
+  ASSERT_NO_FATAL_FAILURE(stop_an_answer(program));
   // It goes on as before, and a message in between means that the next Ctrl-C is a first one again.
   program.write("What is the capital of France?\n");
   ASSERT_TRUE(program.wait_out("Paris"));
@@ -232,12 +237,7 @@ TEST(RealChat, CtrlCStopsTheAnswerAndTwiceTheProgram) {
 TEST(RealChat, CtrlCDropsADraftBeforeItLeaves) {
   NEED_FILE(model(), kFetch);
   Program program({"chat", model(), kThreads}, Program::Streams::terminal);
-  ASSERT_TRUE(program.wait_err("> "));
-  program.write(std::string(kLongQuestion) + "\n");
-  ASSERT_TRUE(program.wait_out(" "));
-  program.write("\x03");
-  ASSERT_TRUE(program.wait_err("(stopped; Ctrl-C again leaves)"));
-  ASSERT_TRUE(program.wait_err("> "));
+  ASSERT_NO_FATAL_FAILURE(stop_an_answer(program));
   // Whoever writes on is at work: the draft goes, the conversation stays.
   program.write("a first line \\\n");
   ASSERT_TRUE(program.wait_err("\n  "));
