@@ -52,7 +52,7 @@ TEST(CpuPool, RangesCoverAllItemsInOrderForEachThread) {
 TEST(CpuPool, OtherThreadsHelpWithALongLoop) {
   Pool pool(2);
   std::atomic<bool> helped{false};
-  // Items that wait until somebody helps, for a second at most: a helper that never comes fails the test.
+  // Items that wait until somebody helps, for ten seconds at most: a helper that never comes fails the test.
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   pool.each(100, [&](int thread, int64_t) {
     if (thread != 0) helped = true;

@@ -55,7 +55,6 @@ cudaError_t launch_reduce(const ReduceParams&, const LaunchSite&);
 cudaError_t launch_norm_plain(const NormPlainParams&, const LaunchSite&);
 cudaError_t launch_elements(ElementOp, const ElementParams&, const LaunchSite&);
 cudaError_t launch_gate(const GateParams&, const LaunchSite&);
-cudaError_t launch_sample(const DeviceSampleParams&, const LaunchSite&);
 cudaError_t launch_rope_store(const RopeStoreParams&, const LaunchSite&);
 /// `most_rows`: most (token, query head of a group) rows of any sequence; `dim` 64, 128 or 256.
 cudaError_t launch_attend(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
