@@ -6,7 +6,6 @@
 #include "cli/flags.h"
 #include "server/json_reader.h"
 #include "server/messages.h"
-#include "server/prompt.h"
 
 namespace quintet {
 namespace {
@@ -17,6 +16,11 @@ constexpr JsonLimits kLimits = {.depth = 64};  // a tool's schema takes about te
 
 Error fault_in(std::string_view origin, const ApiError& error) {
   return bad_input(fmt::format("{}: {}", origin, error.message));
+}
+
+Error fault_in_template(const Model& model, Error error) {
+  error.message = fmt::format("{}: {}", model.chat_template_origin, error.message);
+  return error;
 }
 
 }  // namespace
@@ -63,10 +67,19 @@ Result<Json> parse_tools(std::string_view text, std::string_view origin) {
   return tools;
 }
 
+Result<std::string> render_prompt(const Model& model, const ConversationInput& input) {
+  TRY(check_template(model));
+  Result<std::string> prompt = render_conversation(model, input);
+  if (!prompt) return fault_in_template(model, std::move(prompt).error());
+  return prompt;
+}
+
 Result<std::vector<TokenId>> encode_conversation(const Model& model, const Json& messages) {
   TRY(check_template(model));
-  return PromptBuilder(model).conversation(
+  Result<std::vector<TokenId>> ids = PromptBuilder(model).conversation(
       {.messages_json = messages.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  if (!ids) return fault_in_template(model, std::move(ids).error());
+  return ids;
 }
 
 Result<Json> json_text(std::string_view text, std::string_view what) {

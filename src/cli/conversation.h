@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "model/model.h"
+#include "server/prompt.h"
 
 namespace quintet {
 
@@ -25,7 +26,10 @@ Result<nlohmann::ordered_json> parse_tools(std::string_view text, std::string_vi
 /// bad_input where the model has no template.
 Status check_template(const Model& model);
 
-/// The prompt's ids, exactly those that the server makes of these messages.
+/// The prompt's text. Errors of the template name the file that it came from.
+Result<std::string> render_prompt(const Model& model, const ConversationInput& input);
+
+/// The prompt's ids, exactly those that the server makes of these messages. Errors as render_prompt().
 Result<std::vector<TokenId>> encode_conversation(const Model& model, const nlohmann::ordered_json& messages);
 
 /// A text as JSON; bad_input that names `what` and the byte where it is not UTF-8.

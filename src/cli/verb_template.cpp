@@ -4,7 +4,6 @@
 #include "cli/conversation.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
-#include "server/prompt.h"
 
 namespace quintet {
 namespace {
@@ -47,7 +46,7 @@ class TemplateVerb : public Verb {
                         tools_origin));
       input.tools_json = tools.dump();
     }
-    TRY_ASSIGN(const std::string prompt, render_conversation(*model, input));
+    TRY_ASSIGN(const std::string prompt, render_prompt(*model, input));
     Output output;
     return output.print(prompt);
   }

@@ -41,6 +41,7 @@ struct Model {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  ///< null where the model has none, or one that cannot be used
   std::string chat_template_source;
+  std::string chat_template_origin;  ///< the file that the source was read from, for errors
   std::string chat_template_error;  ///< why chat_template is null although there is a source
   std::vector<TokenId> stop_ids;
   GenerationDefaults defaults;

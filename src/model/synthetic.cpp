@@ -206,6 +206,7 @@ Result<std::shared_ptr<const Tokenizer>> number_tokenizer(int32_t vocabulary) {
 Status add_texts(Model& model) {
   TRY_ASSIGN(model.tokenizer, number_tokenizer(model.config.vocabulary));
   model.chat_template_source = "{% for message in messages %}{{ message.content }}\n{% endfor %}";
+  model.chat_template_origin = "random model";
   TRY_ASSIGN(auto parsed, ChatTemplate::parse(model.chat_template_source));
   model.chat_template = std::make_shared<const ChatTemplate>(std::move(parsed));
   return {};

@@ -223,16 +223,19 @@ Status load_template(const ModelFiles& files, const ModelFiles* elsewhere, const
                      Model& model) {
   if (!options.chat_template_path.empty()) {
     TRY_ASSIGN(model.chat_template_source, read_text_file(options.chat_template_path, kMaxTemplateBytes));
+    model.chat_template_origin = options.chat_template_path;
     Result<ChatTemplate> parsed = ChatTemplate::parse(model.chat_template_source);
     if (!parsed) return bad_input(fmt::format("{}: {}", options.chat_template_path, parsed.error().message));
     model.chat_template = std::make_shared<const ChatTemplate>(std::move(parsed).value());
     return {};
   }
   TRY_ASSIGN(model.chat_template_source, choose_chat_template(files));
+  model.chat_template_origin = files.path();
   if (elsewhere) {
     TRY_ASSIGN(std::string other, choose_chat_template(*elsewhere));
     if (model.chat_template_source.empty()) {
       model.chat_template_source = std::move(other);
+      model.chat_template_origin = elsewhere->path();
     } else if (!other.empty() && other != model.chat_template_source) {
       LOG_WARN("{}: its chat template differs from that of the model, which is used", elsewhere->path());
     }

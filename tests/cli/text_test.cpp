@@ -197,11 +197,12 @@ TEST(Template, RendersWithToolsAndWithoutAPrompt) {
   expect_error(run({"template", path, "-f", messages}), 2, {"no chat template", "--chat-template FILE"});
   const std::string raises = folder.write("raises.jinja", "{{ raise_exception('Only users may speak') }}");
   expect_error(run({"template", path, "-f", messages, "--chat-template", raises}), 2,
-               {"Only users may speak"});
+               {"raises.jinja: chat template", "Only users may speak"});
   const std::string endless = folder.write("endless.jinja",
                                            "{% for a in range(100000) %}{% for b in range(100000) %}{% for c "
                                            "in range(100000) %}{% endfor %}{% endfor %}{% endfor %}");
-  expect_error(run({"template", path, "-f", messages, "--chat-template", endless}), 2, {});
+  expect_error(run({"template", path, "-f", messages, "--chat-template", endless}), 2,
+               {"endless.jinja: chat template"});
 }
 
 TEST(Template, MessagesComeAsTheServerReadsThem) {

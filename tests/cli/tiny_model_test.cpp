@@ -216,6 +216,9 @@ TEST(TinyRun, TheTemplateIsUsedUnlessRaw) {
             run_json({"--raw", "-p", "hello", "-n", "4"}));
   expect_error(run({"run", model(), "-p", "x", "--chat-template", folder.write("bad.jinja", "{% for %}")}), 2,
                {"bad.jinja"});
+  expect_error(run({"run", model(), "-p", "x", "--chat-template",
+                    folder.write("raises.jinja", "{{ raise_exception('Only tools may speak') }}")}),
+               2, {"raises.jinja: chat template", "Only tools may speak"});
   expect_error(run({"run", model(), "-p", "x", "--chat-template", "/nonexistent.jinja"}), 2,
                {"/nonexistent.jinja"});
   expect_error(run({"run", model(), "-p", "\xc3\x28"}), 2, {"prompt", "0xc3", "offset 0", "UTF-8"});
