@@ -22,6 +22,7 @@ struct BackendInfo {
   std::string description;   ///< for people: "AVX-512 VNNI, 2 threads"
   DType activation = DType::f32;  ///< type of qkv, attention output and MLP activations
   DType kv = DType::f32;          ///< element type of page class 0
+  bool asynchronous = false;      ///< run() returns before the step is done, so that a second one can be issued behind it
   uint64_t total_bytes = 0;  ///< memory of the device
   uint64_t free_bytes = 0;   ///< as read now
 };
@@ -96,7 +97,13 @@ class Backend {
   /// gives the same bits.
   virtual Status run(const StepInputs& inputs, const IssueStep& issue);
 
-  /// Waits for all work issued so far, copies `count` results of the step, and reports a latched device error.
+  /// Orders the copy of a step's results into `out` (BufferUse::staging) behind the work issued so far, and before what is
+  /// issued next. `turn` (0 or 1) names it to await(), which waits for it and reports a latched device error. So one step
+  /// can be waited for while the next one runs.
+  virtual Status post(const Sampled* sampled, std::span<Sampled> out, int turn);
+  virtual Status await(int turn);
+
+  /// Waits for all work issued so far, copies the results of the last step, and reports a latched device error.
   virtual Status finish(const Sampled* sampled, std::span<Sampled> out) = 0;
 
   /// Copies device memory to the host or within the device, ordered after the work issued so far. `read` waits.

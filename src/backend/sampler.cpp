@@ -131,7 +131,7 @@ RowSampler::RowSampler(int32_t vocabulary)
 void RowSampler::penalize(const StepView& step, const SampleParams& params, std::span<float> logits) {
   const auto vocabulary = static_cast<int32_t>(logits.size());
   const auto valid = [&](TokenId token) { return token >= 0 && token < vocabulary; };
-  if (params.repeat_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0) {
+  if (params.counts_history()) {
     for (int32_t i = params.history_begin; i < params.history_end; ++i)
       if (valid(step.history[i])) ++count_[static_cast<size_t>(step.history[i])];
     for (int32_t i = params.history_begin; i < params.history_end; ++i) {
@@ -272,9 +272,8 @@ Sampled RowSampler::sample(const StepView& step, int32_t row, std::span<float> l
   if (alternatives) std::fill_n(alternatives, kAlternatives, Alternative{-1, -kInfinity});
   float max = checked_max(logits);
   if (std::isnan(max)) return {.status = kSampleNotFinite};
-  const bool changes = params.repeat_penalty != 1 || params.presence_penalty != 0 ||
-                       params.frequency_penalty != 0 || params.bias_begin < params.bias_end ||
-                       params.mask_row >= 0;
+  const bool changes =
+      params.counts_history() || params.bias_begin < params.bias_end || params.mask_row >= 0;
   if (changes) {
     penalize(step, params, logits);
     max = checked_max(logits);

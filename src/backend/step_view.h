@@ -42,6 +42,8 @@ struct SampleParams {
   int32_t bias_begin = 0;     ///< StepView::bias_token/bias_value range of a logit bias
   int32_t bias_end = 0;
   int32_t mask_row = -1;      ///< row of StepView::mask, -1: every token is allowed
+
+  bool counts_history() const { return repeat_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
 };
 
 /// What sampling a row gave.

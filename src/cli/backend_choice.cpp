@@ -118,6 +118,14 @@ Result<DeviceCeilings> measure_device_ceilings(std::string_view device, int thre
   return DeviceCeilings{.read_bytes_per_s = measure_cpu_ceilings(threads).read_bytes_per_s};
 }
 
+Result<std::optional<double>> measure_vendor_products(std::string_view device, std::span<const ProductShape> products, int64_t rows) {
+#ifdef QUINTET_HAVE_CUDA
+  if (device.starts_with("cuda:")) return measure_library_products(products, rows);
+#endif
+  (void)device, (void)products, (void)rows;
+  return std::optional<double>();
+}
+
 std::optional<int> device_clock_mhz(std::string_view device) {
 #ifdef QUINTET_HAVE_CUDA
   if (device.starts_with("cuda:")) return cuda_clock_mhz();

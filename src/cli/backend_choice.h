@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/library_products.h"
 
 namespace quintet {
 
@@ -32,6 +33,9 @@ struct DeviceCeilings {
 };
 /// Measures the device of this name (BackendInfo::name); `threads` as in BackendOptions.
 Result<DeviceCeilings> measure_device_ceilings(std::string_view device, int threads);
+/// Milliseconds that the vendor's library takes for these FP16 products of `rows` rows on this device; nothing where the
+/// device has no such library, or it is not installed.
+Result<std::optional<double>> measure_vendor_products(std::string_view device, std::span<const ProductShape> products, int64_t rows);
 /// The clock of its multiprocessors as it runs now; nothing for devices that have none or do not tell.
 std::optional<int> device_clock_mhz(std::string_view device);
 

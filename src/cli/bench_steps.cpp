@@ -57,6 +57,30 @@ Cost cost_of(const StepWork& work, int32_t steps, const Model& model, const Page
   return {};
 }
 
+/// The products of one layer, gate and up as the one that they are.
+std::vector<ProductShape> layer_products(const ModelConfig& config) {
+  const int64_t width = int64_t{config.heads} * config.head_dim;
+  return {{.n = width + 2 * int64_t{config.kv_heads} * config.head_dim, .k = config.hidden},
+          {.n = config.hidden, .k = width},
+          {.n = 2 * int64_t{config.ffn}, .k = config.hidden},
+          {.n = config.hidden, .k = config.ffn}};
+}
+
+/// For prompts: what the vendor's library makes of the same products in FP16, and how fast a whole prompt, everything
+/// else included, gets through its products beside that.
+Status add_vendor_products(const Session& session, const StepWork& work, double ms, Json& line) {
+  const ModelConfig& config = session.model->config;
+  const std::vector<ProductShape> products = layer_products(config);
+  TRY_ASSIGN(const auto layer_ms, measure_vendor_products(session.backend->info().name, products, work.rows));
+  if (!layer_ms) return {};
+  line["vendor_ms"] = *layer_ms * config.layers;
+  double operations = 0;
+  for (const ProductShape& shape : products) operations += 2.0 * static_cast<double>(shape.n * shape.k) * work.rows;
+  line["vendor_tflops"] = operations / *layer_ms * 1e-9;
+  line["fraction_of_vendor"] = *layer_ms * config.layers / ms;
+  return {};
+}
+
 Json describe(const StepWork& work, const ModelSource& source, const BackendInfo& info) {
   return {{"work", kind_name(work.kind)},
           {"weights", source.shape.empty() ? source.path : source.weights},
@@ -105,8 +129,11 @@ std::string table_row(const Json& line) {
   const std::string begin = fmt::format("{:<10}{:>6}{:>9}", line["work"].get<std::string>(), line["rows"].get<int64_t>(), line["context"].get<int64_t>());
   if (line.contains("skipped")) return fmt::format("{}  skipped: {}\n", begin, line["skipped"].get<std::string>());
   const auto number = [&](const char* key) { return line[key].get<double>(); };
-  return begin + fmt::format("{:>10.3f}{:>11.1f}{:>8.1f}{:>9}{:>9.1f}\n", number("ms"), number("tokens_per_s"), number("bytes_per_s") * 1e-9,
-                             line.contains("fraction_of_read") ? fmt::format("{:.0f} %", number("fraction_of_read") * 100) : "-", number("tflops"));
+  const std::string vendor = line.contains("vendor_ms") ? fmt::format("  {:.0f} % of the FP16 products of the vendor's library ({:.0f} TFLOP/s)",
+                                                                      number("fraction_of_vendor") * 100, number("vendor_tflops"))
+                                                        : "";
+  return begin + fmt::format("{:>10.3f}{:>11.1f}{:>8.1f}{:>9}{:>9.1f}{}\n", number("ms"), number("tokens_per_s"), number("bytes_per_s") * 1e-9,
+                             line.contains("fraction_of_read") ? fmt::format("{:.0f} %", number("fraction_of_read") * 100) : "-", number("tflops"), vendor);
 }
 
 }  // namespace
@@ -154,6 +181,7 @@ Status bench_steps(Session& session, const ModelSource& source, const StepBenchR
     if (request.ceilings) line["fraction_of_read"] = cost.bytes / ms * 1e3 / machine["read_bytes_per_s"].get<double>();
     line["tflops"] = cost.operations / ms * 1e-9;
     if (const auto mhz = device_clock_mhz(info.name)) line["sm_mhz"] = *mhz;
+    if (request.ceilings && work.kind == Kind::prompt) TRY(add_vendor_products(session, work, ms, line));
     TRY(print(line));
   }
   return {};

@@ -38,6 +38,7 @@ struct BatchBuilder::Counts {
 
 struct BatchBuilder::Arrays {
   TokenId* token;        // [rows]
+  int32_t* prev;         // [rows]
   int32_t* pos;          // [rows]
   int32_t* seq;          // [rows]
   int64_t* kv_slot;      // [rows]
@@ -53,6 +54,7 @@ struct BatchBuilder::Arrays {
 
 BatchBuilder::Arrays BatchBuilder::lay_out(const Counts& counts, Arena& arena) {
   return {.token = arena.array<TokenId>(counts.rows),
+          .prev = arena.array<int32_t>(counts.rows),
           .pos = arena.array<int32_t>(counts.rows),
           .seq = arena.array<int32_t>(counts.rows),
           .kv_slot = arena.array<int64_t>(counts.rows),
@@ -78,17 +80,25 @@ size_t BatchBuilder::bytes_needed(const BatchLimits& limits) {
   return arena.used_bytes();
 }
 
-BatchBuilder::BatchBuilder(const BatchLimits& limits, Buffer staging)
+Result<BatchBuilder::Staging> BatchBuilder::allocate(Executor& executor, const BatchLimits& limits) {
+  Staging staging;
+  for (Buffer& buffer : staging) {
+    TRY_ASSIGN(buffer, executor.allocate_staging(bytes_needed(limits)));
+  }
+  return staging;
+}
+
+BatchBuilder::BatchBuilder(const BatchLimits& limits, Staging staging)
     : limits_(limits), staging_(std::move(staging)) {
-  QUINTET_CHECK(staging_.bytes() >= bytes_needed(limits), "{} bytes of staging memory", staging_.bytes());
+  for (const Buffer& buffer : staging_)
+    QUINTET_CHECK(buffer.bytes() >= bytes_needed(limits), "{} bytes of staging memory", buffer.bytes());
 }
 
 namespace {
 
 /// Tokens that the penalties of a request count, at the end of `context` of them.
 int32_t history_tokens(const Request& request, int32_t context) {
-  const SampleParams& params = request.sampling;
-  if (params.repeat_penalty == 1 && params.presence_penalty == 0 && params.frequency_penalty == 0) return 0;
+  if (!request.sampling.counts_history()) return 0;
   return request.penalty_window < 0 ? context : std::min(request.penalty_window, context);
 }
 
@@ -101,7 +111,11 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
   for (const BatchItem& item : items) {
     const int32_t context = item.first + item.tokens;
     const int32_t blocks = (context + block_tokens - 1) / block_tokens;
-    QUINTET_CHECK(context <= item.sequence->known_tokens() && context <= limits_.context &&
+    const bool chained = item.prev_logit_row >= 0;
+    QUINTET_CHECK(!chained || (item.tokens == 1 && item.first == item.sequence->known_tokens() &&
+                               !item.sequence->request.sampling.counts_history()),
+                  "only the one next token of a sequence without penalties may be unknown");
+    QUINTET_CHECK(context <= item.sequence->known_tokens() + (chained ? 1 : 0) && context <= limits_.context &&
                       blocks <= static_cast<int32_t>(item.sequence->blocks.size()),
                   "positions {} to {} of {} tokens in {} blocks", item.first, context,
                   item.sequence->known_tokens(), item.sequence->blocks.size());
@@ -117,7 +131,8 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
       counts.seqs <= limits_.seqs && counts.rows <= limits_.rows && counts.logit_rows <= limits_.logit_rows,
       "{} rows, {} sequences, {} logit rows in a step of {}, {}, {}", counts.rows, counts.seqs,
       counts.logit_rows, limits_.rows, limits_.seqs, limits_.logit_rows);
-  Arena arena(staging_.as<uint8_t>());
+  const Buffer& staging = staging_[++step_id_ % staging_.size()];
+  Arena arena(staging.as<uint8_t>());
   const Arrays out = lay_out(counts, arena);
   const int32_t max_blocks = static_cast<int32_t>(counts.max_blocks);
 
@@ -131,7 +146,8 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
     for (int32_t i = 0; i < blocks; ++i)
       out.block_refs[int64_t{seqs} * max_blocks + i] = residency.ref(sequence.blocks[static_cast<size_t>(i)]);
     for (int32_t pos = item.first; pos < context; ++pos, ++rows) {
-      out.token[rows] = sequence.tokens[static_cast<size_t>(pos)];
+      out.token[rows] = item.prev_logit_row < 0 ? sequence.tokens[static_cast<size_t>(pos)] : -1;
+      out.prev[rows] = item.prev_logit_row;
       out.pos[rows] = pos;
       out.seq[rows] = seqs;
       out.kv_slot[rows] =
@@ -168,6 +184,7 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
                    .logit_rows = logit_rows,
                    .max_blocks = max_blocks,
                    .token = out.token,
+                   .prev = out.prev,
                    .pos = out.pos,
                    .seq = out.seq,
                    .kv_slot = out.kv_slot,
@@ -179,8 +196,8 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
                    .history = out.history,
                    .bias_token = out.bias_token,
                    .bias_value = out.bias_value,
-                   .step_id = ++step_id_},
-          .bytes = {staging_.as<uint8_t>(), arena.used_bytes()}};
+                   .step_id = step_id_},
+          .bytes = {staging.as<uint8_t>(), arena.used_bytes()}};
 }
 
 }  // namespace quintet

@@ -51,7 +51,7 @@ Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenI
                            .pages = pages}));
   const BatchLimits limits{
       .rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context, .block_tokens = page.tokens};
-  TRY_ASSIGN(Buffer staging, executor.allocate_staging(BatchBuilder::bytes_needed(limits)));
+  TRY_ASSIGN(auto staging, BatchBuilder::allocate(executor, limits));
   BatchBuilder builder(limits, std::move(staging));
   const Residency residency({.page = page, .pages = pages});
   Sequence sequence;
@@ -110,6 +110,7 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
                                                  .waiting = options.waiting,
                                                  .kv_tokens = plan.kv_blocks * page.tokens},
                                       .step_tokens = options.step_tokens,
+                                      .chain_steps = backend.info().asynchronous,
                                       .kv = {.page = page, .pages = plan.kv_blocks},
                                       .numerics_id = backend.numerics().id(),
                                       .clock_us = now_us},

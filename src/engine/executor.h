@@ -8,7 +8,8 @@
 
 namespace quintet {
 
-/// One step at a time: launch, then wait. One thread.
+/// Launch, then wait; a second step may be launched before the first is waited for, never a third. Steps are
+/// waited for in the order of their launches. One thread.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -19,7 +20,8 @@ class Executor {
   /// wait().
   virtual Status launch(const StepInputs& inputs) = 0;
   /// Waits for the step: `sampled` [logit_rows], and, where any row asked for logprobs, `alternatives`
-  /// [logit_rows, kAlternatives] (otherwise left as they are). An error means that the device is lost.
+  /// [logit_rows, kAlternatives] (otherwise left as they are; a step whose rows ask for them is waited for
+  /// before the next launch). An error means that the device is lost.
   virtual Status wait(std::span<Sampled> sampled, std::span<Alternative> alternatives) = 0;
 };
 

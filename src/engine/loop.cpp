@@ -39,12 +39,11 @@ bool is_stop(const Request& request, TokenId token) {
 }  // namespace
 
 Result<std::unique_ptr<Loop>> Loop::make(Executor& executor, LoopOptions options) {
-  const size_t bytes = BatchBuilder::bytes_needed(batch_limits(options, make_scheduler(options)));
-  TRY_ASSIGN(Buffer staging, executor.allocate_staging(bytes));
+  TRY_ASSIGN(auto staging, BatchBuilder::allocate(executor, batch_limits(options, make_scheduler(options))));
   return std::unique_ptr<Loop>(new Loop(executor, std::move(options), std::move(staging)));
 }
 
-Loop::Loop(Executor& executor, LoopOptions options, Buffer staging)
+Loop::Loop(Executor& executor, LoopOptions options, BatchBuilder::Staging staging)
     : executor_(executor),
       options_(std::move(options)),
       scheduler_(make_scheduler(options_)),
@@ -63,7 +62,8 @@ Loop::Loop(Executor& executor, LoopOptions options, Buffer staging)
   waiting_states_.reserve(running + 1);
   planned_.reserve(2 * running + 1);
   items_.reserve(running);
-  logit_row_of_.reserve(running);
+  step_.items.reserve(running);
+  chained_.items.reserve(running);
   sampled_.resize(running);
   alternatives_.resize(running * kAlternatives);
 }
@@ -110,28 +110,27 @@ void Loop::cancel(RequestId id, const std::string& why, std::vector<TokenEvent>&
 
 Status Loop::step(std::vector<TokenEvent>& events) {
   if (idle()) return {};
-  make_plan();
-  QUINTET_CHECK(!plan_.items.empty(),
-                "nothing can run of {} running and {} waiting, with {} blocks available", running_.size(),
-                waiting_.size(), cache_.available_blocks());
-  const int64_t begin_us = options_.clock_us();
-  apply_plan(begin_us);
-  if (Status status = run_plan(); !status) {
-    fail_all(status.error().message, events);
-    return status;
+  Status status;
+  if (!step_.in_flight()) {
+    make_plan();
+    QUINTET_CHECK(!plan_.items.empty(),
+                  "nothing can run of {} running and {} waiting, with {} blocks available", running_.size(),
+                  waiting_.size(), cache_.available_blocks());
+    apply_plan(options_.clock_us());
+    status = launch_plan();
   }
-  ++stats_.steps;
-  const int64_t end_us = options_.clock_us();
-  measure(end_us - begin_us);
-  commit(end_us, events);
-  return {};
+  if (status && can_chain()) status = launch_chained();
+  if (status) status = wait(events);
+  if (!status) fail_all(status.error().message, events);
+  return status;
 }
 
 /// Learns how fast prompts go. Steps of few rows are left out: their time is that of reading the weights.
-void Loop::measure(int64_t step_us) {
+void Loop::measure(const LaunchedStep& step, int64_t end_us) {
   constexpr int32_t kFewRows = 16;
-  if (step_us <= 0 || plan_.rows < kFewRows) return;
-  const double rows_per_s = plan_.rows * 1e6 / static_cast<double>(step_us);
+  const int64_t step_us = end_us - step.begin_us;
+  if (step_us <= 0 || step.rows < kFewRows) return;
+  const double rows_per_s = step.rows * 1e6 / static_cast<double>(step_us);
   rows_per_s_ = rows_per_s_ == 0 ? rows_per_s : 0.75 * rows_per_s_ + 0.25 * rows_per_s;
 }
 
@@ -207,42 +206,102 @@ void Loop::apply_plan(int64_t now_us) {
     insert_by_priority(running_, &sequence);
   }
   for (const PlanItem& item : plan_.items) {
-    Sequence& sequence = planned(item.sequence);
-    while (static_cast<int64_t>(sequence.blocks.size()) * cache_.block_tokens() < item.first + item.tokens) {
-      const BlockId block = cache_.allocate();
-      QUINTET_CHECK(block != kNoBlock, "the plan promised a block that is not there");
-      sequence.blocks.push_back(block);
-    }
+    add_blocks(planned(item.sequence), item.first + item.tokens);
   }
 }
 
-Status Loop::run_plan() {
+/// Blocks for the first `tokens` positions.
+void Loop::add_blocks(Sequence& sequence, int32_t tokens) {
+  while (static_cast<int64_t>(sequence.blocks.size()) * cache_.block_tokens() < tokens) {
+    const BlockId block = cache_.allocate();
+    QUINTET_CHECK(block != kNoBlock, "the plan promised a block that is not there");
+    sequence.blocks.push_back(block);
+  }
+}
+
+Status Loop::launch_plan() {
   items_.clear();
-  logit_row_of_.clear();
-  int32_t logit_rows = 0;
   for (const PlanItem& item : plan_.items) {
-    items_.push_back({.sequence = &planned(item.sequence),
+    Sequence& sequence = planned(item.sequence);
+    items_.push_back({.sequence = &sequence,
                       .first = item.first,
                       .tokens = item.tokens,
                       .logit_rows = item.sample ? 1 : 0});
-    logit_row_of_.push_back(item.sample ? logit_rows++ : -1);
+    step_.items.push_back({.sequence = &sequence, .first = item.first, .tokens = item.tokens});
   }
-  TRY(executor_.launch(builder_.build(items_, cache_.residency())));
-  const size_t count = static_cast<size_t>(logit_rows);
-  return executor_.wait({sampled_.data(), count}, {alternatives_.data(), count * kAlternatives});
+  return launch(step_);
+}
+
+/// Whether the step after the one in flight is known but for the tokens that this one samples: another token for
+/// each stream, nobody comes or gives way. Penalties and alternatives need the sampled tokens on the host first.
+bool Loop::can_chain() const {
+  if (!options_.chain_steps || chained_.in_flight() || !waiting_.empty()) return false;
+  size_t sampling = 0, going_on = 0;
+  int64_t blocks = 0;
+  for (const LaunchedItem& item : step_.items) {
+    if (!item.sequence) continue;
+    const Sequence& sequence = *item.sequence;
+    const SampleParams& params = sequence.request.sampling;
+    if (item.logit_row < 0 || params.counts_history() || params.logprobs > 0) return false;
+    ++sampling;
+    if (sequence.known_tokens() + 1 >= sequence.max_tokens) continue;
+    ++going_on;
+    blocks += (sequence.known_tokens() + cache_.block_tokens()) / cache_.block_tokens() -
+              static_cast<int64_t>(sequence.blocks.size());
+  }
+  return going_on > 0 && sampling == running_.size() && blocks <= cache_.available_blocks();
+}
+
+/// The next token of every stream that this step does not end for sure. One that ends by a stop token has computed
+/// a row in vain; what it held may be given to others at once, since the device runs steps in the order of their
+/// launches.
+Status Loop::launch_chained() {
+  items_.clear();
+  for (const LaunchedItem& item : step_.items) {
+    if (!item.sequence) continue;
+    Sequence& sequence = *item.sequence;
+    const int32_t first = sequence.known_tokens();
+    if (first + 1 >= sequence.max_tokens) continue;
+    add_blocks(sequence, first + 1);
+    items_.push_back({.sequence = &sequence, .first = first, .tokens = 1, .logit_rows = 1, .prev_logit_row = item.logit_row});
+    chained_.items.push_back({.sequence = &sequence, .first = first, .tokens = 1});
+  }
+  return launch(chained_);
+}
+
+/// Launches `items_`, which `step.items` repeats.
+Status Loop::launch(LaunchedStep& step) {
+  step.rows = step.logit_rows = 0;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    step.rows += items_[i].tokens;
+    step.items[i].logit_row = items_[i].logit_rows > 0 ? step.logit_rows++ : -1;
+  }
+  step.begin_us = options_.clock_us();
+  return executor_.launch(builder_.build(items_, cache_.residency()));
+}
+
+Status Loop::wait(std::vector<TokenEvent>& events) {
+  const size_t count = static_cast<size_t>(step_.logit_rows);
+  TRY(executor_.wait({sampled_.data(), count}, {alternatives_.data(), count * kAlternatives}));
+  ++stats_.steps;
+  const int64_t end_us = options_.clock_us();
+  measure(step_, end_us);
+  commit(end_us, events);
+  step_.items.clear();
+  std::swap(step_, chained_);
+  step_.begin_us = end_us;  // before that the device was at the step before
+  return {};
 }
 
 void Loop::commit(int64_t now_us, std::vector<TokenEvent>& events) {
-  for (size_t i = 0; i < plan_.items.size(); ++i) {
-    const PlanItem& item = plan_.items[i];
-    const Sampled* sampled =
-        logit_row_of_[i] < 0 ? nullptr : &sampled_[static_cast<size_t>(logit_row_of_[i])];
-    commit_item(item, planned(item.sequence), sampled, now_us, events);
-  }
+  // By index: a sequence that ends is struck out.
+  for (size_t i = 0; i < step_.items.size(); ++i)
+    if (step_.items[i].sequence) commit_item(step_.items[i], now_us, events);
 }
 
-void Loop::commit_item(const PlanItem& item, Sequence& sequence, const Sampled* sampled, int64_t now_us,
-                       std::vector<TokenEvent>& events) {
+void Loop::commit_item(const LaunchedItem& item, int64_t now_us, std::vector<TokenEvent>& events) {
+  Sequence& sequence = *item.sequence;
+  const Sampled* sampled = item.logit_row < 0 ? nullptr : &sampled_[static_cast<size_t>(item.logit_row)];
   const int32_t prompt_end = std::min(item.first + item.tokens, sequence.prompt_tokens);
   stats_.prompt_tokens += static_cast<uint64_t>(std::max(0, prompt_end - item.first));
   if (sampled && sampled->status != 0) {
@@ -314,11 +373,16 @@ void Loop::finish(Sequence& sequence, TokenEvent event, FinishReason reason,
   cache_.index().close_space(sequence.space);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
+  for (LaunchedStep* step : {&step_, &chained_})
+    for (LaunchedItem& item : step->items)
+      if (item.sequence == &sequence) item.sequence = nullptr;
   const RequestId id = sequence.request.id;
   sequences_.erase(id);
 }
 
 void Loop::fail_all(const std::string& message, std::vector<TokenEvent>& events) {
+  step_.items.clear();
+  chained_.items.clear();
   while (!sequences_.empty())
     finish(*sequences_.begin()->second, {.message = message}, FinishReason::error, events);
 }

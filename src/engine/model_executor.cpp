@@ -13,11 +13,16 @@ Result<ModelExecutor> ModelExecutor::make(Backend& backend, const Model& model, 
   TRY_ASSIGN(Workspace workspace, Workspace::make(backend, model.config, options.limits));
   TRY_ASSIGN(Buffer pages,
              backend.allocate(static_cast<size_t>(options.pages * options.page.bytes), BufferUse::kv));
-  return ModelExecutor(backend, model, std::move(workspace), std::move(pages), options);
+  std::array<Turn, 2> turns;
+  for (Turn& turn : turns) {
+    TRY_ASSIGN(turn.sampled,
+               backend.allocate(static_cast<size_t>(options.limits.logit_rows) * sizeof(Sampled), BufferUse::staging));
+  }
+  return ModelExecutor(backend, model, std::move(workspace), std::move(pages), std::move(turns), options);
 }
 
 ModelExecutor::ModelExecutor(Backend& backend, const Model& model, Workspace workspace, Buffer pages,
-                             const Options& options)
+                             std::array<Turn, 2> turns, const Options& options)
     : backend_(&backend),
       model_(&model),
       workspace_(std::move(workspace)),
@@ -25,7 +30,8 @@ ModelExecutor::ModelExecutor(Backend& backend, const Model& model, Workspace wor
       kv_{.base = pages_.data(),
           .pages = options.pages,
           .layers = model.config.layers,
-          .page = options.page} {}
+          .page = options.page},
+      turns_(std::move(turns)) {}
 
 Result<Buffer> ModelExecutor::allocate_staging(size_t bytes) {
   return backend_->allocate(bytes, BufferUse::staging);
@@ -46,15 +52,25 @@ Status ModelExecutor::prepare() {
 }
 
 Status ModelExecutor::launch(const StepInputs& inputs) {
+  QUINTET_CHECK(launched_ - waited_ < turns_.size(), "{} steps are in flight", launched_ - waited_);
+  const size_t turn = launched_++ % turns_.size();
   // Looked at here, where the parameters are host memory.
-  wants_alternatives_ = std::any_of(inputs.view.sample, inputs.view.sample + inputs.view.logit_rows,
+  turns_[turn].wants_alternatives = std::any_of(inputs.view.sample, inputs.view.sample + inputs.view.logit_rows,
                                     [](const SampleParams& params) { return params.logprobs > 0; });
-  return backend_->run(inputs, [this](const StepView& step) { issue(step); });
+  TRY(backend_->run(inputs, [this](const StepView& step) { issue(step); }));
+  return backend_->post(workspace_.sampled(),
+                        {turns_[turn].sampled.as<Sampled>(), static_cast<size_t>(inputs.view.logit_rows)},
+                        static_cast<int>(turn));
 }
 
 Status ModelExecutor::wait(std::span<Sampled> sampled, std::span<Alternative> alternatives) {
-  TRY(backend_->finish(workspace_.sampled(), sampled));
-  if (!wants_alternatives_) return {};
+  QUINTET_CHECK(waited_ < launched_, "no step is in flight");
+  const size_t index = waited_++ % turns_.size();
+  Turn& turn = turns_[index];
+  TRY(backend_->await(static_cast<int>(index)));
+  std::copy_n(turn.sampled.as<Sampled>(), sampled.size(), sampled.begin());
+  if (!turn.wants_alternatives) return {};
+  QUINTET_CHECK(waited_ == launched_, "the next step has overwritten the alternatives");
   return backend_->read(workspace_.alternatives(), {reinterpret_cast<uint8_t*>(alternatives.data()),
                                                     sampled.size() * kAlternatives * sizeof(Alternative)});
 }

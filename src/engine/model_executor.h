@@ -1,6 +1,8 @@
 // Steps through the real model: stage, forward, sample, finish.
 #pragma once
 
+#include <array>
+
 #include "engine/executor.h"
 #include "model/decoder.h"
 
@@ -30,8 +32,13 @@ class ModelExecutor : public Executor {
   Status logits(const StepInputs& inputs, std::span<float> logits);
 
  private:
+  /// A launched step's results on the host.
+  struct Turn {
+    Buffer sampled;  // [logit_rows]
+    bool wants_alternatives = false;
+  };
   ModelExecutor(Backend& backend, const Model& model, Workspace workspace, Buffer pages,
-                const Options& options);
+                std::array<Turn, 2> turns, const Options& options);
   ForwardArgs forward_args(const StepView& step);
   void issue(const StepView& step);
 
@@ -40,7 +47,8 @@ class ModelExecutor : public Executor {
   Workspace workspace_;
   Buffer pages_;
   KvView kv_;
-  bool wants_alternatives_ = false;  ///< of the step in flight
+  std::array<Turn, 2> turns_;
+  uint64_t launched_ = 0, waited_ = 0;  ///< steps; turn n % 2 is that of the n-th
 };
 
 }  // namespace quintet

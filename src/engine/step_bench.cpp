@@ -44,7 +44,7 @@ int64_t cache_tokens(const StepWork& work, int32_t steps) {
 Result<std::unique_ptr<StepBench>> StepBench::make(Backend& backend, const Model& model, const Options& options) {
   TRY_ASSIGN(ModelExecutor executor, ModelExecutor::make(backend, model,
                                                          {.limits = options.limits, .page = options.page, .pages = options.pages}));
-  TRY_ASSIGN(Buffer staging, executor.allocate_staging(BatchBuilder::bytes_needed(batch_limits(options))));
+  TRY_ASSIGN(auto staging, BatchBuilder::allocate(executor, batch_limits(options)));
   std::unique_ptr<StepBench> bench(new StepBench(backend, model, options, std::move(executor), std::move(staging)));
   TRY(bench->executor_.prepare());
   TRY(bench->allocate_qkv());
@@ -52,7 +52,7 @@ Result<std::unique_ptr<StepBench>> StepBench::make(Backend& backend, const Model
   return bench;
 }
 
-StepBench::StepBench(Backend& backend, const Model& model, const Options& options, ModelExecutor executor, Buffer staging)
+StepBench::StepBench(Backend& backend, const Model& model, const Options& options, ModelExecutor executor, BatchBuilder::Staging staging)
     : backend_(backend),
       model_(model),
       options_(options),
@@ -142,11 +142,20 @@ Status StepBench::fill_cache() {
   return {};
 }
 
-Status StepBench::step(std::vector<Sequence>& sequences, int32_t first, int32_t tokens) {
+Status StepBench::launch(const std::vector<Sequence>& sequences, int32_t first, int32_t tokens) {
   items_.clear();
-  for (const Sequence& sequence : sequences)
-    items_.push_back({.sequence = &sequence, .first = first, .tokens = tokens, .logit_rows = 1});
-  TRY(executor_.launch(builder_.build(items_, residency_)));
+  for (const Sequence& sequence : sequences) {
+    const bool unknown = first == sequence.known_tokens();  // the step in flight samples it
+    items_.push_back({.sequence = &sequence,
+                      .first = first,
+                      .tokens = tokens,
+                      .logit_rows = 1,
+                      .prev_logit_row = unknown ? static_cast<int32_t>(items_.size()) : -1});
+  }
+  return executor_.launch(builder_.build(items_, residency_));
+}
+
+Status StepBench::wait(std::vector<Sequence>& sequences) {
   TRY(executor_.wait({sampled_.data(), sequences.size()}, alternatives_));
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (sampled_[i].status != 0) return internal_error("bench: the logits of a row are not finite");
@@ -158,10 +167,13 @@ Status StepBench::step(std::vector<Sequence>& sequences, int32_t first, int32_t 
 Result<double> StepBench::decode(const StepWork& work, int32_t steps) {
   const int32_t total = steps + kWarmup_steps;
   std::vector<Sequence> list = sequences(work.rows, work.context + 1, work.context + total + 1);
+  // As the engine does it: on a device that works on its own, a step is launched before the one before it is waited for.
+  const int32_t ahead = backend_.info().asynchronous ? 1 : 0;
   int64_t begin_us = 0;
-  for (int32_t i = 0; i < total; ++i) {
-    if (i == kWarmup_steps) begin_us = now_us();
-    TRY(step(list, work.context + i, 1));
+  for (int32_t launched = 0, waited = 0; waited < total; ++waited) {
+    for (; launched < total && launched <= waited + ahead; ++launched) TRY(launch(list, work.context + launched, 1));
+    TRY(wait(list));
+    if (waited == kWarmup_steps - 1) begin_us = now_us();
   }
   return milliseconds_since(begin_us) / steps;
 }
@@ -171,7 +183,8 @@ Result<double> StepBench::prompt(const StepWork& work) {
   for (double& one : ms) {
     std::vector<Sequence> list = sequences(1, work.rows, work.rows);
     const int64_t begin_us = now_us();
-    TRY(step(list, 0, work.rows));
+    TRY(launch(list, 0, work.rows));
+    TRY(wait(list));
     one = milliseconds_since(begin_us);
   }
   std::sort(ms.begin() + 1, ms.end());

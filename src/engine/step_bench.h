@@ -38,7 +38,7 @@ class StepBench {
   Result<double> run(const StepWork& work, int32_t steps);
 
  private:
-  StepBench(Backend& backend, const Model& model, const Options& options, ModelExecutor executor, Buffer staging);
+  StepBench(Backend& backend, const Model& model, const Options& options, ModelExecutor executor, BatchBuilder::Staging staging);
   Status allocate_qkv();
   Status fill_cache();
   Result<double> decode(const StepWork& work, int32_t steps);
@@ -47,8 +47,9 @@ class StepBench {
   /// `count` sequences of `tokens` random known tokens, with blocks for `room` tokens each.
   std::vector<Sequence> sequences(int32_t count, int32_t tokens, int32_t room) const;
   AttentionSpec attention_spec(int32_t layer) const;
-  /// Launches, waits, and appends the sampled ids.
-  Status step(std::vector<Sequence>& sequences, int32_t first, int32_t tokens);
+  Status launch(const std::vector<Sequence>& sequences, int32_t first, int32_t tokens);
+  /// Waits for the step launched first, and appends the sampled ids.
+  Status wait(std::vector<Sequence>& sequences);
 
   Backend& backend_;
   const Model& model_;

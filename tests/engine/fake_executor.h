@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <functional>
@@ -55,7 +56,7 @@ class FakeExecutor : public Executor {
   FakeExecutor(const FakeModel& model, const KvTier& kv)
       : model_(model), kv_(kv), slots_(static_cast<size_t>(kv.pages * kv.page.tokens)) {
     written_.reserve(slots_.size());
-    sampled_.reserve(1024);
+    for (auto& sampled : sampled_) sampled.reserve(1024);
   }
 
   /// The loop whose cache decides which pages are private; without one that check is left out.
@@ -68,13 +69,15 @@ class FakeExecutor : public Executor {
 
   Status launch(const StepInputs& inputs) override {
     const StepView& step = inputs.view;
+    EXPECT_LT(steps_ - waited_, 2u) << "a third step in flight";
     ++steps_;
+    if (steps_ - waited_ == 2) ++chained_;
     rows_ = step.rows;
     if (on_launch) on_launch();
     if (steps_ == fail_at_) return internal_error("the device fell off the bus");
     check_within(inputs);
     written_.clear();
-    sampled_.clear();
+    sampled_[steps_ % 2].clear();
     for (int32_t s = 0; s < step.seqs; ++s)
       for (int32_t row = step.row_begin[s]; row < step.row_begin[s + 1]; ++row) store(step, s, row);
     EXPECT_EQ(step.row_begin[step.seqs], step.rows);
@@ -84,8 +87,11 @@ class FakeExecutor : public Executor {
   }
 
   Status wait(std::span<Sampled> sampled, std::span<Alternative> alternatives) override {
-    EXPECT_EQ(sampled.size(), sampled_.size());
-    std::ranges::copy(sampled_, sampled.begin());
+    const std::vector<Sampled>& results = sampled_[++waited_ % 2];
+    EXPECT_LE(waited_, steps_);
+    EXPECT_EQ(sampled.size(), results.size());
+    std::ranges::copy(results, sampled.begin());
+    if (waited_ < steps_) return {};  // as on a device, the next step has overwritten the alternatives
     for (size_t i = 0; i < sampled.size(); ++i)
       for (int32_t k = 0; k < kAlternatives; ++k)
         alternatives[i * kAlternatives + static_cast<size_t>(k)] = {.token = sampled[i].token + k,
@@ -96,6 +102,7 @@ class FakeExecutor : public Executor {
   std::function<void()> on_launch;  ///< a fake clock's chance to go on
 
   uint64_t steps() const { return steps_; }
+  uint64_t chained() const { return chained_; }  ///< steps launched before the one before them was waited for
   int32_t rows() const { return rows_; }  ///< of the last step
 
  private:
@@ -129,7 +136,13 @@ class FakeExecutor : public Executor {
     const int32_t pos = step.pos[row];
     EXPECT_EQ(step.seq[row], seq);
     EXPECT_EQ(pos, step.context[seq] - (step.row_begin[seq + 1] - row));
-    EXPECT_TRUE(step.token[row] >= 0 && step.token[row] < model_.vocabulary);
+    TokenId token = step.token[row];
+    if (token < 0) {  // what the step before sampled
+      const auto& before = sampled_[(steps_ - 1) % 2];
+      ASSERT_TRUE(step.prev[row] >= 0 && static_cast<size_t>(step.prev[row]) < before.size());
+      token = before[static_cast<size_t>(step.prev[row])].token;
+    }
+    EXPECT_TRUE(token >= 0 && token < model_.vocabulary);
     Slot& slot = slot_of(step, seq, pos);
     EXPECT_EQ(&slot - slots_.data(), step.kv_slot[row]);
     EXPECT_EQ(std::ranges::count(written_, step.kv_slot[row]), 0) << "a slot written twice in a step";
@@ -140,7 +153,7 @@ class FakeExecutor : public Executor {
       EXPECT_FALSE(loop_->cache().index().published(block)) << "a write to a published page";
     }
     const uint64_t before = pos == 0 ? 0 : slot_of(step, seq, pos - 1).context_hash;
-    slot = {.token = step.token[row], .pos = pos, .context_hash = model_.next(before, step.token[row])};
+    slot = {.token = token, .pos = pos, .context_hash = model_.next(before, token)};
   }
 
   /// After all rows are stored: what attention would read is one unbroken context.
@@ -161,7 +174,7 @@ class FakeExecutor : public Executor {
     const auto part = [](const auto* data, int32_t begin, int32_t end) {
       return std::span(data + begin, static_cast<size_t>(end - begin));
     };
-    sampled_.push_back(model_.sample(slot_of(step, step.seq[row], step.pos[row]).context_hash, params,
+    sampled_[steps_ % 2].push_back(model_.sample(slot_of(step, step.seq[row], step.pos[row]).context_hash, params,
                                      part(step.history, params.history_begin, params.history_end),
                                      part(step.bias_token, params.bias_begin, params.bias_end),
                                      part(step.bias_value, params.bias_begin, params.bias_end)));
@@ -172,8 +185,8 @@ class FakeExecutor : public Executor {
   const Loop* loop_ = nullptr;
   std::vector<Slot> slots_;
   std::vector<int64_t> written_;
-  std::vector<Sampled> sampled_;
-  uint64_t steps_ = 0, fail_at_ = 0;
+  std::array<std::vector<Sampled>, 2> sampled_;  ///< of the step n at n % 2
+  uint64_t steps_ = 0, waited_ = 0, chained_ = 0, fail_at_ = 0;
   int32_t rows_ = 0;
 };
 

@@ -30,6 +30,7 @@ struct World {
                           .waiting = 64,
                           .kv_tokens = int64_t{pages} * block_tokens},
                .step_tokens = pick(0, 3) == 0 ? pick(1, 3) : pick(4, 40),
+               .chain_steps = pick(0, 1) == 1,
                .kv = {.page = {.tokens = block_tokens, .bytes = 256}, .pages = pages},
                .numerics_id = random(),
                .batch_patience_us = pick(0, 300),
@@ -131,6 +132,7 @@ class Schedule {
               world_.options.kv.pages);
   }
 
+  uint64_t chained() const { return executor_.chained(); }
   uint64_t preemptions() const { return loop_->preemptions(); }
   int64_t cached_tokens() const { return cached_tokens_; }
 
@@ -187,7 +189,7 @@ class Schedule {
 
 TEST(LoopProperty, AnyScheduleGivesEachRequestItsOwnTokens) {
   const uint32_t base = std::random_device{}();
-  uint64_t preemptions = 0;
+  uint64_t preemptions = 0, chained = 0;
   int64_t cached_tokens = 0;
   for (uint32_t i = 0; i < 12000; ++i) {
     SCOPED_TRACE(fmt::format("seed {}", base + i));
@@ -195,10 +197,12 @@ TEST(LoopProperty, AnyScheduleGivesEachRequestItsOwnTokens) {
     schedule.run(12);
     if (HasFailure()) return;
     preemptions += schedule.preemptions();
+    chained += schedule.chained();
     cached_tokens += schedule.cached_tokens();
   }
-  // The schedules are worth something only where room ran out and prefixes met.
+  // The schedules are worth something only where room ran out, prefixes met and steps overlapped.
   EXPECT_GT(preemptions, 1000u);
+  EXPECT_GT(chained, 12000u);
   EXPECT_GT(cached_tokens, 12000);
 }
 

@@ -199,5 +199,83 @@ TEST_F(LoopTest, TheStopIdItselfIsNoPartOfTheAnswer) {
   EXPECT_EQ(run_to_end(2).usage.completion_tokens, 100);
 }
 
+TEST_F(LoopTest, AStepIsChainedToTheOneThatSamplesItsTokens) {
+  options.chain_steps = true;
+  start();
+  const Request one = request(1, 3, 40), two = request(2, 30, 20);
+  const Expected first = expected_answer(model, one, 2000), second = expected_answer(model, two, 2000);
+  submit(one);
+  submit(two);
+  std::map<RequestId, std::vector<TokenId>> tokens;
+  for (int i = 0; i < 100 && !loop->idle(); ++i)
+    for (const auto& [id, events] : step())
+      for (const TokenEvent& event : events) tokens[id].push_back(event.token);
+  EXPECT_EQ(tokens[1], first.tokens);
+  EXPECT_EQ(tokens[2], second.tokens);
+  // All but the steps with chunks of the second prompt.
+  EXPECT_GT(executor->chained(), 30u);
+  EXPECT_EQ(executor->steps(), loop->stats().steps);
+  EXPECT_EQ(loop->stats().kv_blocks_free, loop->stats().kv_blocks_total);
+}
+
+TEST_F(LoopTest, ANewcomerWaitsForTheStepsInFlightAlone) {
+  options.chain_steps = true;
+  start();
+  submit(request(1, 3, 500));
+  for (int i = 0; i < 5; ++i) step();
+  submit(request(2, 4, 3));
+  EXPECT_TRUE(step_of(2).empty());  // this one was launched before it came
+  EXPECT_EQ(step_of(2).size(), 1u);
+}
+
+TEST_F(LoopTest, WhatEndsInFlightIsDroppedAndHarmsNobody) {
+  options.chain_steps = true;
+  start();
+  Request stopping = request(1, 5, 100);
+  stopping.stop_ids = {expected_answer(model, stopping, 2000).tokens[6]};
+  const Expected expected = expected_answer(model, stopping, 2000), other = expected_answer(model, request(2, 5, 60), 2000);
+  ASSERT_EQ(expected.finish, FinishReason::stop);
+  submit(stopping);
+  submit(request(2, 5, 60));
+  std::map<RequestId, std::vector<TokenId>> tokens;
+  for (int i = 0; i < 200 && !loop->idle(); ++i) {
+    if (i == 12) submit(request(3, 9, 4));  // takes the place and the blocks of the first
+    if (i == 20) {
+      submit(request(4, 9, 400));
+      step();
+      step();
+      std::vector<TokenEvent> events;
+      loop->cancel(4, "", events);  // with a step of it in flight
+      ASSERT_EQ(events.size(), 1u);
+      EXPECT_EQ(events[0].finish, FinishReason::cancelled);
+      tokens.clear();
+      break;
+    }
+    for (const auto& [id, events] : step())
+      for (const TokenEvent& event : events)
+        if (event.token >= 0) tokens[id].push_back(event.token);
+    if (i == 19) {
+      EXPECT_EQ(tokens[1], expected.tokens);
+      EXPECT_EQ(tokens[3], expected_answer(model, request(3, 9, 4), 2000).tokens);
+    }
+  }
+  EXPECT_EQ(run_to_end(2).index, 59);
+  EXPECT_EQ(loop->stats().kv_blocks_free, loop->stats().kv_blocks_total);
+  EXPECT_TRUE(loop->idle());
+}
+
+TEST_F(LoopTest, PenaltiesAndAlternativesAreNotChained) {
+  options.chain_steps = true;
+  start();
+  Request penalised = request(1, 3, 20), curious = request(2, 3, 20);
+  penalised.sampling.frequency_penalty = 0.5f;
+  curious.sampling.logprobs = 3;
+  submit(penalised);
+  run_to_end(1);
+  submit(curious);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(step_of(2).front().alternatives.size(), 3u);
+  EXPECT_EQ(executor->chained(), 0u);
+}
+
 }  // namespace
 }  // namespace quintet

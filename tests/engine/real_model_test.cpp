@@ -20,6 +20,7 @@ struct Room {
   int32_t sequences = 8;
   int32_t step_tokens = 512;
   int32_t pages = 256;
+  bool chain_steps = false;
 };
 
 struct Outcome {
@@ -70,6 +71,7 @@ class RealModelTest : public ::testing::Test {
                                                   .waiting = 16,
                                                   .kv_tokens = int64_t{room.pages} * page.tokens},
                                        .step_tokens = room.step_tokens,
+                                       .chain_steps = room.chain_steps,
                                        .kv = {.page = page, .pages = room.pages},
                                        .numerics_id = backend->numerics().id(),
                                        .clock_us = now_us})
@@ -141,6 +143,11 @@ TEST_P(RealModelAt, TokensAreThoseOfTheRequestAlone) {
     for (size_t i = 0; i < all.size(); ++i) arrivals.emplace_back(static_cast<int>(i) * gap, all[i]);
     EXPECT_EQ(run({.step_tokens = 40}, arrivals).tokens, expected) << "a gap of " << gap << " steps";
   }
+
+  // With every step launched before the one that samples its tokens is waited for.
+  std::vector<std::pair<int, Request>> streams;
+  for (size_t i = 0; i < all.size(); ++i) streams.emplace_back(static_cast<int>(i) * 2, all[i]);
+  EXPECT_EQ(run({.step_tokens = 40, .chain_steps = true}, streams).tokens, expected);
 
   // After the same beginning was computed for somebody else.
   Request again = all[0];

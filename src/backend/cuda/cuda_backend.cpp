@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 
@@ -43,7 +44,7 @@ class CudaBackend : public Backend {
     (void)cudaMemGetInfo(&free_bytes, &total_bytes);
     return {.name = fmt::format("cuda:{}", options_.ordinal),
             .description = fmt::format("{}, sm_{}{}, {} multiprocessors", properties_.name, properties_.major, properties_.minor, properties_.multiProcessorCount),
-            .activation = DType::f16, .kv = DType::f16, .total_bytes = total_bytes, .free_bytes = free_bytes};
+            .activation = DType::f16, .kv = DType::f16, .asynchronous = true, .total_bytes = total_bytes, .free_bytes = free_bytes};
   }
 
   Numerics numerics() const override {
@@ -89,6 +90,7 @@ class CudaBackend : public Backend {
   Status reserve(const StepLimits& limits) override {
     use_device();
     limits_ = limits;
+    for (Event& event : posted_) QUINTET_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
     return ops_.reserve(limits, scratch_);
   }
 
@@ -117,6 +119,20 @@ class CudaBackend : public Backend {
     moved(view.token, view.prev, view.pos, view.seq, view.kv_slot, view.row_begin, view.context, view.block_refs, view.logit_row, view.sample,
           view.history, view.bias_token, view.bias_value, view.mask);
     return view;
+  }
+
+  Status post(const Sampled* sampled, std::span<Sampled> out, int turn) override {
+    use_device();
+    TRY(device_status(ops_.take_error(), "launch"));
+    if (!out.empty()) QUINTET_CUDA(cudaMemcpyAsync(out.data(), sampled, out.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()));
+    QUINTET_CUDA(cudaEventRecord(posted_[static_cast<size_t>(turn)].get(), stream_.get()));
+    return {};
+  }
+
+  Status await(int turn) override {
+    use_device();
+    QUINTET_CUDA(cudaEventSynchronize(posted_[static_cast<size_t>(turn)].get()));
+    return device_status(cudaGetLastError(), "step");
   }
 
   Status finish(const Sampled* sampled, std::span<Sampled> out) override {
@@ -166,6 +182,7 @@ class CudaBackend : public Backend {
   CudaOps ops_;
   StepGraphs graphs_;
   StepLimits limits_;
+  std::array<Event, 2> posted_;
   Handle<void*, cudaFree> inputs_;
   size_t inputs_bytes_ = 0;
 };
