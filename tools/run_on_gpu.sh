@@ -40,6 +40,9 @@ if [ -e "$model" ]; then
 fi
 
 step "benches"
+# cuBLAS is timed beside prompts where the loader finds it: the toolkit's, or that of a Python package.
+cublas=$(find /usr/local /usr/lib /opt -name 'libcublas.so.1[23]' -printf '%h\n' 2>/dev/null | head -1)
+export LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 : >bench.jsonl
 bench() { try "bench $*" ./quintet bench --device cuda --json --steps "$steps" "$@" >>bench.jsonl; }
 bench --shape llama3-70b --weights int4-g128 --rows 1,2,4,8,16,32,64 --context 128,8192 --prompt 32,128,512,2048,8192 --attention
@@ -47,7 +50,7 @@ for weights in q4_0 q4_1 q8_0; do bench --shape llama3-70b --layers 20 --weights
 bench --shape llama3-8b --weights f16 --rows 1,16
 
 get() { sed -n "s/.*\"$1\":\"\\{0,1\\}\\([^,\"}]*\\).*/\\1/p" <<<"$2"; }
-printf '\n%-10s %-10s %5s %8s %10s %10s %9s %8s %7s\n' work weights rows context ms tokens/s of-read TFLOP/s SM-MHz
+printf '\n%-10s %-10s %5s %8s %10s %10s %9s %8s %7s %9s\n' work weights rows context ms tokens/s of-read TFLOP/s SM-MHz of-cuBLAS
 while IFS= read -r line; do
   if [[ $line == *'"ceilings"'* ]]; then
     read_ceiling=$(get read_bytes_per_s "$line")
@@ -56,9 +59,10 @@ while IFS= read -r line; do
   elif [[ $line == *'"skipped"'* ]]; then
     printf '%-10s %-10s %5s %8s skipped\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" "$(get context "$line")"
   else
-    printf '%-10s %-10s %5s %8s %10.3f %10.1f %8.1f%% %8.1f %7s\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" \
+    of_vendor=$(get fraction_of_vendor "$line")
+    printf '%-10s %-10s %5s %8s %10.3f %10.1f %8.1f%% %8.1f %7s %9s\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" \
       "$(get context "$line")" "$(get ms "$line")" "$(get tokens_per_s "$line")" "$(awk "BEGIN { print 100 * $(get fraction_of_read "$line") }")" \
-      "$(get tflops "$line")" "$(get sm_mhz "$line")"
+      "$(get tflops "$line")" "$(get sm_mhz "$line")" "${of_vendor:+$(awk "BEGIN { printf \"%.1f%%\", 100 * $of_vendor }")}"
   fi
 done <bench.jsonl
 
