@@ -31,18 +31,24 @@ ROWS = {
     "range search alone": "--method outlier --outliers 0 CALIBRATION",
     "outlier 0.1 % by activation": f"--method outlier {SHARE} CALIBRATION",
     "outlier 0.5 % by activation": "--method outlier --outliers 0.5 CALIBRATION",
+    "awq": "--method awq CALIBRATION",
+    "awq asymmetric": "--method awq --asymmetric CALIBRATION",
     "gptq": "--method gptq CALIBRATION",
+    "gptq, not true-sequential": "--method gptq --no-true-sequential CALIBRATION",
     "gptq + outlier 0.1 %": f"--method gptq+outlier {SHARE} CALIBRATION",
     "gptq int3": "--method gptq --bits 3 CALIBRATION",
     "gptq int3 + outlier 0.1 %": f"--method gptq+outlier --bits 3 {SHARE} CALIBRATION",
     "rtn int8 g128": "--method rtn --bits 8",
+    "int8 a scale a row": "--method int8",
+    "fp8": "--method fp8",
+    "nf4": "--method nf4",
 }
 
 
 def quantize(program, teacher, target, flags, args):
     calibration = ["--calibration", args.data / "valid.txt", "--samples", args.samples, "--length", args.length]
     words = [w for flag in flags.split() for w in (calibration if flag == "CALIBRATION" else [flag])]
-    command = [program, "quantize", teacher, target, *words, "--json"]
+    command = [program, "quantize", teacher, target, *words, "--no-smoke", "--json"]
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
     last = json.loads(done.stdout.splitlines()[-1])
     return 8 * last["compressed_bytes"] / last["compressed_weights"]

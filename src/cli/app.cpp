@@ -36,6 +36,7 @@ constexpr std::array kVerbs = {
     VerbEntry{"template", "Render a conversation with a model's chat template", make_template_verb},
     VerbEntry{"bench", "Measure prompt and decode speed beside the machine's ceilings", make_bench_verb},
     VerbEntry{"quantize", "Compress a model's weights into the project's own formats", make_quantize_verb},
+    VerbEntry{"convert", "Turn a Hugging Face folder into a GGUF file", make_convert_verb},
     VerbEntry{"eval", "Measure perplexity, and how far models are from a reference", make_eval_verb},
 };
 

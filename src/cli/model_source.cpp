@@ -3,12 +3,15 @@
 
 #include <algorithm>
 
+#include "model/on_load.h"
 #include "model/synthetic.h"
 
 namespace quintet {
 
 void ModelSource::declare(FlagSet& flags) {
   flags.optional_model(path);
+  flags.choice("--quantize-on-load", on_load, {"none", "rtn", "outlier", "nf4", "fp8", "int8"},
+               "Compress dense weights while they are loaded: rtn and outlier to INT4 in groups of 128");
   const std::string group = "Instead of MODEL";
   flags.text("--shape", shape, "SHAPE", "Random weights: llama3-8b, llama3-70b, qwen2-72b (the text is noise, the speed is real)").group(group);
   flags.text("--weights", weights, "FORMAT", "Their format: int4-g128 (default), f16, f32, q4_0 to q8_0, q2_k to q6_k, iq4_nl, iq4_xs").group(group);
@@ -26,7 +29,11 @@ std::string ModelSource::name() const { return shape.empty() ? path : "random " 
 
 Result<std::unique_ptr<Model>> ModelSource::load(Backend& backend, const LoadOptions& options) const {
   TRY(check());
-  if (shape.empty()) return load_model(path, backend, options);
+  if (shape.empty()) {
+    LoadOptions load = options;
+    load.compress = on_load_from_name(on_load).value_or(OnLoad::none);
+    return load_model(path, backend, load);
+  }
   std::string format_name = weights;
   std::ranges::replace(format_name, '-', '_');
   const auto format = format_from_name(format_name);

@@ -16,6 +16,7 @@ struct ModelSource {
   std::string shape;  ///< "llama3-70b": random weights instead of a file
   std::string weights = "int4-g128";
   int64_t layers = 0;  ///< 0: all of the shape
+  std::string on_load = "none";  ///< --quantize-on-load
 
   /// MODEL, or --shape with --weights and --layers.
   void declare(FlagSet& flags);

@@ -57,5 +57,6 @@ std::unique_ptr<Verb> make_serve_verb();
 std::unique_ptr<Verb> make_bench_verb();
 std::unique_ptr<Verb> make_eval_verb();
 std::unique_ptr<Verb> make_quantize_verb();
+std::unique_ptr<Verb> make_convert_verb();
 
 }  // namespace quintet

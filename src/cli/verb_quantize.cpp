@@ -1,82 +1,22 @@
 // `quintet quantize`: a model into a folder of compressed weights.
 #include <algorithm>
-#include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/quantize_flags.h"
+#include "cli/report_page.h"
+#include "cli/smoke_run.h"
 #include "cli/terminal.h"
+#include "compress/choose_formats.h"
 #include "compress/quantize_model.h"
-#include "quant/encode.h"
 
 namespace quintet {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// The parts of a list "a,b,c".
-std::vector<std::string_view> split_list(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    parts.push_back(text.substr(0, text.find(',')));
-    text.remove_prefix(std::min(text.size(), parts.back().size() + 1));
-  }
-  return parts;
-}
-
-/// "0.1" or "first=0.05,middle=0.1,head=0.2", in percent.
-Result<OutlierShares> parse_shares(std::string_view text) {
-  OutlierShares shares;
-  const auto fault = [&](std::string_view found) {
-    return bad_input(
-        fmt::format("--outliers: found '{}', allowed are a number from 0 to 10 (percent), or first=X, "
-                    "middle=X and head=X separated by commas",
-                    found));
-  };
-  for (const std::string_view part : split_list(text)) {
-    const size_t equals = part.find('=');
-    const std::string_view name = equals == part.npos ? "" : part.substr(0, equals);
-    const std::string_view number = equals == part.npos ? part : part.substr(equals + 1);
-    double percent = 0;
-    const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), percent);
-    if (failed != std::errc() || end != number.data() + number.size() || !(percent >= 0 && percent <= 10))
-      return fault(part);
-    if (name.empty())
-      shares = {percent / 100, percent / 100, percent / 100};
-    else if (name == "first")
-      shares.first = percent / 100;
-    else if (name == "middle")
-      shares.middle = percent / 100;
-    else if (name == "head")
-      shares.head = percent / 100;
-    else
-      return fault(part);
-  }
-  return shares;
-}
-
-/// `gguf`: for a GGUF file, whose formats alone are allowed then.
-Result<std::vector<FormatOverride>> parse_overrides(std::string_view text, bool gguf) {
-  const auto is_allowed = [&](WeightFormat format) {
-    return gguf ? can_encode(format) : format <= WeightFormat::bf16 || integer_format(format).has_value();
-  };
-  std::string names;
-  for (const FormatInfo& info : format_table())
-    if (is_allowed(info.format)) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
-  std::vector<FormatOverride> overrides;
-  for (const std::string_view part : split_list(text)) {
-    const size_t equals = part.rfind('=');
-    const auto format = equals == part.npos ? std::nullopt : format_from_name(part.substr(equals + 1));
-    if (!format || equals == 0 || !is_allowed(*format))
-      return bad_input(
-          fmt::format("--tensor-format: found '{}', allowed are PATTERN=FORMAT with the formats {}, "
-                      "separated by commas",
-                      part, names));
-    overrides.push_back({.pattern = std::string(part.substr(0, equals)), .format = *format});
-  }
-  return overrides;
-}
 
 class QuantizeVerb : public Verb {
  public:
@@ -87,6 +27,8 @@ class QuantizeVerb : public Verb {
            "valid.txt\n"
            "  quintet quantize Qwen2.5-7B/ small/ --method outlier --select magnitude --outliers 0.1\n"
            "  quintet quantize model-f16.gguf model-Q4_K_M.gguf --method q4_k_m --calibration valid.txt\n"
+           "  quintet quantize Llama-3.1-70B/ fits/ --method auto --target-gpu 48GiB --context 8192 --users 4 --calibration "
+           "valid.txt\n"
            "  quintet quantize model-f16.gguf small/ --method rtn --tensor-format "
            "'*embd*=int8_g128,blk.0.*=f16'\n";
   }
@@ -97,8 +39,8 @@ class QuantizeVerb : public Verb {
     flags.text(
         "--method", method_, "NAME",
         fmt::format(
-            "rtn: plain rounding; outlier (default): outliers kept in FP16; gptq; gptq+outlier; or a GGUF "
-            "mix, with DST a .gguf file: {}",
+            "rtn: plain rounding; outlier (default): outliers kept in FP16; gptq; gptq+outlier; awq; nf4, fp8 and int8 "
+            "(a scale a row); auto: formats per tensor for --target-bytes or --target-gpu; or a GGUF mix, with DST a .gguf file: {}",
             gguf_mix_names()));
     flags.integer("--bits", {bits_, 3, 8}, "Bits of a weight: 3, 4 or 8 (default 4)");
     granularity_flag_ = flags.choice("--granularity", granularity_, {"tensor", "channel", "group"},
@@ -116,6 +58,8 @@ class QuantizeVerb : public Verb {
                  "gptq: added to the Hessian's diagonal, of its mean (default 0.01)");
     flags.toggle("--no-act-order", no_act_order_,
                  "gptq: columns in their own order instead of by their inputs' size");
+    flags.toggle("--no-true-sequential", no_true_sequential_,
+                 "gptq: all weights of a layer see the inputs of the layer as it was before");
     calibration_flag_ =
         flags.text("--calibration", calibration_, "FILE", "Text that the model reads to weigh its inputs");
     flags.integer("--samples", {samples_, 1, 1 << 20}, "Stretches of the calibration text (default 16)");
@@ -124,17 +68,36 @@ class QuantizeVerb : public Verb {
         "--tensor-format", overrides_, "PATTERN=FORMAT,...",
         "Another format for tensors of these names, '*' for any characters: f16 and the like stay dense; "
         "embedding and head stay as they are without one");
+    target_bytes_flag_ = flags.text("--target-bytes", target_bytes_, "SIZE", "auto: all weights together, as 36GB or 24GiB");
+    target_gpu_flag_ = flags
+                           .text("--target-gpu", target_gpu_, "SIZE",
+                                 "auto: a GPU's memory, for weights, the cache of --users x --context tokens, and workspace")
+                           .excludes(target_bytes_flag_);
+    flags.integer("--context", {context_, 1, INT32_MAX}, "With --target-gpu: tokens of one user (default 4096)");
+    flags.integer("--users", {users_, 1, 4096}, "With --target-gpu: users at once (default 1)");
+    flags.integer("--probe-tokens", {probe_tokens_, 16, 1 << 20},
+                  "auto: tokens of the calibration text on which each group of tensors is tried (default 512)");
+    flags.choice("--layout", layout_, {"quintet", "gptq", "awq"},
+                 "Whose tools read DST: with gptq and awq a Hugging Face folder for them, from one, symmetric integers alone");
+    flags.text("--report", report_, "DIR", "Write report.html there: errors, bits, weights and texts, with plots");
+    flags.toggle("--no-smoke", no_smoke_, "Do not try the result at the end (both models are loaded for it)");
+    flags.toggle("--restart", restart_,
+                 "Begin anew where a command that was stopped left DST.partial; without it the same command goes on there");
     flags.toggle("--json", json_, "Print one JSON object a tensor, one a line, and one for the whole");
   }
 
   VerbOutcome run(const CommonOptions& common) override {
-    TRY_ASSIGN(const QuantizeOptions options, read_options(common));
+    TRY_ASSIGN(QuantizeOptions options, read_options(common));
     TRY_ASSIGN(const auto backend, make_backend(common.backend));
     const Interrupts interrupts;
     Output output;
+    if (method_ == "auto") {
+      const Status chosen = choose(*backend, interrupts, output, options);
+      if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
+      TRY(chosen);
+    }
     Status printed;
     std::optional<ProgressBar> bar;
-    std::string stage;
     const QuantizeHooks hooks{
         .on_tensor =
             [&](const TensorReport& tensor) {
@@ -143,36 +106,91 @@ class QuantizeVerb : public Verb {
             },
         .on_warning = [](std::string_view message) { say(fmt::format("quintet quantize: {}", message)); },
         .progress =
-            [&](std::string_view now, uint64_t done, uint64_t all) {
-              const bool tokens = now == "calibrate";
-              if (!bar || stage != now)
-                bar.emplace(std::string(now), tokens ? ProgressBar::Unit::tokens : ProgressBar::Unit::bytes);
-              stage = now;
+            [&](uint64_t done, uint64_t all) {
+              if (!bar) bar.emplace("quantize");
               bar->update(done, all);
               return interrupts.signal() == 0 && printed.has_value();
             }};
     const auto report = quantize_model(source_, destination_, *backend, options, hooks);
     bar.reset();
     TRY(printed);
+    if (!report && std::filesystem::exists(destination_ + ".partial"))
+      say(fmt::format("quintet quantize: {}.partial holds what was done: the same command goes on there", destination_));
     if (interrupts.signal() != 0 && !report) return VerbOutcome::ended_by(interrupts.signal());
     if (!report) return report.error();
-    return output.print(json_ ? json_summary(*report, options) : table_summary(*report, options));
+    std::optional<SmokeReport> smoke;
+    if (!no_smoke_) {
+      auto made = smoke_run({.source = source_, .made = destination_, .text = options.calibration_text}, common, interrupts);
+      if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
+      // The model is written and whole: that it cannot be tried here (no tokenizer, no memory) is worth a word.
+      if (!made) say(fmt::format("quintet quantize: no smoke run: {}", made.error().message));
+      if (made) smoke = std::move(made).value();
+    }
+    if (!report_.empty())
+      TRY(write_report(report_, {.source = source_, .destination = destination_, .method = describe(options),
+                                 .quantized = *report, .smoke = smoke ? &*smoke : nullptr}));
+    if (smoke && !json_) TRY(output.print(smoke_line(*smoke)));
+    return output.print(json_ ? json_summary(*report, options, smoke) : table_summary(*report, options));
   }
 
  private:
+  /// auto: fills in the formats, and says which and why.
+  Status choose(Backend& backend, const Interrupts& interrupts, Output& output, QuantizeOptions& options) const {
+    ChooseRequest request{.probe_tokens = probe_tokens_};
+    std::string sum;
+    if (target_gpu_flag_.given()) {
+      TRY_ASSIGN(const uint64_t gpu, parse_size("--target-gpu", target_gpu_));
+      TRY_ASSIGN(request.target_bytes, weight_room(source_, gpu, context_, users_, sum));
+    } else {
+      TRY_ASSIGN(request.target_bytes, parse_size("--target-bytes", target_bytes_));
+    }
+    ProgressBar bar("measure");
+    request.progress = [&](uint64_t done, uint64_t all) {
+      bar.update(done, all);
+      return interrupts.signal() == 0;
+    };
+    TRY_ASSIGN(const ChosenFormats chosen, choose_formats(source_, backend, options, request));
+    // What the command line says of single tensors still counts.
+    options.overrides.insert(options.overrides.begin(), chosen.overrides.begin(), chosen.overrides.end());
+    for (const FormatChoice& choice : chosen.choices)
+      TRY(output.print(json_ ? choice_json(choice) : choice_line(choice)));
+    if (json_) return {};
+    return output.print(fmt::format("{} of {}{}, expected KL {:.4f} if losses add up\n", format_bytes(chosen.bytes),
+                                    format_bytes(request.target_bytes), sum.empty() ? "" : " (" + sum + ")",
+                                    chosen.expected_kl));
+  }
+
+  static std::string choice_line(const FormatChoice& c) {
+    return fmt::format("{:<32} {:<14} {:>10}  KL {:.5f} in 3 bits, {:.5f} expected\n", c.name, format_info(c.format).name,
+                       format_bytes(c.bytes), c.probe_kl, c.expected_kl);
+  }
+
+  static std::string choice_json(const FormatChoice& c) {
+    const Json line = {{"choice", c.name},         {"tensors", c.tensors}, {"format", std::string(format_info(c.format).name)},
+                       {"bytes", c.bytes},         {"probe_kl", c.probe_kl}, {"expected_kl", c.expected_kl}};
+    return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+
   Status read_method(QuantizeOptions& options) const {
     static constexpr std::pair<std::string_view, QuantizeMethod> kMethods[] = {
         {"rtn", QuantizeMethod::rtn},
         {"outlier", QuantizeMethod::outlier},
         {"gptq", QuantizeMethod::gptq},
-        {"gptq+outlier", QuantizeMethod::gptq_outlier}};
+        {"gptq+outlier", QuantizeMethod::gptq_outlier},
+        {"awq", QuantizeMethod::awq},
+        {"auto", QuantizeMethod::gptq},
+        {"nf4", QuantizeMethod::direct},
+        {"fp8", QuantizeMethod::direct},
+        {"int8", QuantizeMethod::direct}};
     options.mix = find_gguf_mix(method_);
     const auto known = std::find_if(std::begin(kMethods), std::end(kMethods),
                                     [&](const auto& row) { return row.first == method_; });
     if (!options.mix && known == std::end(kMethods))
-      return bad_input(fmt::format("--method: found '{}', allowed are rtn, outlier, gptq, gptq+outlier, {}",
+      return bad_input(fmt::format("--method: found '{}', allowed are rtn, outlier, gptq, gptq+outlier, awq, nf4, fp8, int8, auto, {}",
                                    method_, gguf_mix_names()));
     options.method = options.mix ? QuantizeMethod::gguf : known->second;
+    if (options.method == QuantizeMethod::direct)  // NF4 as its paper has it, with double quantization
+      options.direct = method_ == "nf4" ? WeightFormat::nf4_dq : *format_from_name(method_);
     if (destination_.ends_with(".gguf") != (options.mix != nullptr))
       return bad_input(fmt::format(
           "DST: found '{}', allowed with --method {} is {}", destination_, method_,
@@ -203,9 +221,18 @@ class QuantizeVerb : public Verb {
     if (outliers_flag_.given()) {
       TRY_ASSIGN(options.shares, parse_shares(outliers_));
     }
+    if ((method_ == "auto") != (target_bytes_flag_.given() || target_gpu_flag_.given()))
+      return bad_input(fmt::format("--target-bytes, --target-gpu: found {} with {}, allowed is one of them with auto",
+                                   method_ == "auto" ? "neither" : "one", method_));
     TRY_ASSIGN(options.overrides, parse_overrides(overrides_, options.mix != nullptr));
     options.damping = damping_;
     options.act_order = !no_act_order_;
+    options.true_sequential = !no_true_sequential_;
+    options.restart = restart_;
+    options.plots = !report_.empty();
+    options.layout = layout_ == "gptq"  ? FolderLayout::gptq
+                     : layout_ == "awq" ? FolderLayout::awq
+                                        : FolderLayout::quintet;
     options.samples = samples_;
     options.length = length_;
     options.threads = common.backend.threads;
@@ -265,25 +292,37 @@ class QuantizeVerb : public Verb {
         sums.weights ? 8.0 * static_cast<double>(sums.bytes) / static_cast<double>(sums.weights) : 0.0);
   }
 
-  std::string json_summary(const QuantizeReport& report, const QuantizeOptions& options) const {
+  static Json smoke_json(const SmokeReport& smoke) {
+    const auto figures = [](const SmokeFigures& f) {
+      return Json{{"tokens", f.tokens}, {"repetition", f.repetition}, {"garbage", f.garbage}, {"ppl", f.ppl}};
+    };
+    Json json = {{"source", figures(smoke.source)}, {"made", figures(smoke.made)}};
+    if (smoke.compared)
+      json["distance"] = {{"tokens", smoke.distance.tokens}, {"kl_mean", smoke.distance.kl_mean}, {"top1", smoke.distance.top1}};
+    return json;
+  }
+
+  std::string json_summary(const QuantizeReport& report, const QuantizeOptions& options,
+                           const std::optional<SmokeReport>& smoke) const {
     const Sums sums = sum_of(report);
-    const Json line = {{"path", destination_},
+    Json line = {{"path", destination_},
                        {"method", describe(options)},
                        {"source_bytes", report.source_bytes},
                        {"bytes", report.bytes},
                        {"compressed_weights", sums.weights},
                        {"compressed_bytes", sums.bytes},
                        {"outliers", sums.outliers}};
+    if (smoke) line["smoke"] = smoke_json(*smoke);
     return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }
 
   std::string source_, destination_, method_ = "outlier", granularity_ = "group", outliers_,
                                      select_ = "activation";
-  std::string calibration_, overrides_;
-  int64_t bits_ = 4, group_ = 128, samples_ = 16, length_ = 512;
+  std::string calibration_, overrides_, layout_ = "quintet", target_bytes_, target_gpu_, report_;
+  int64_t bits_ = 4, group_ = 128, samples_ = 16, length_ = 512, context_ = 4096, users_ = 1, probe_tokens_ = 512;
   double damping_ = 0.01;
-  bool asymmetric_ = false, no_act_order_ = false, json_ = false;
-  Flag granularity_flag_, outliers_flag_, select_flag_, calibration_flag_;
+  bool asymmetric_ = false, no_act_order_ = false, no_true_sequential_ = false, restart_ = false, no_smoke_ = false, json_ = false;
+  Flag target_bytes_flag_, target_gpu_flag_, granularity_flag_, outliers_flag_, select_flag_, calibration_flag_;
 };
 
 }  // namespace

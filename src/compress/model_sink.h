@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "compress/work_folder.h"
 #include "io/model_files.h"
 
 namespace quintet {
@@ -17,23 +19,30 @@ struct PlannedTensor {
   WeightFormat format = WeightFormat::f32;
 };
 
-/// Writes under another name, which finish() changes into the destination's; one that was not finished leaves
-/// nothing.
+/// Writes into a work folder; finish() gives the result its name.
 class ModelSink {
  public:
   virtual ~ModelSink() = default;
   /// The next of the planned tensors, in its planned format.
   virtual Status add(const PlannedTensor& planned, const HostWeight& made) = 0;
-  /// `method`: what was done, for people.
-  virtual Status finish(const std::string& method) = 0;
+  /// All that was added is on the disk; gives what a later sink needs to go on from here.
+  virtual Result<nlohmann::ordered_json> checkpoint() = 0;
+  /// `method`: what was done, for people. `leftovers`: files of the work folder that are not part of the result.
+  virtual Status finish(const std::string& method, const std::vector<std::string>& leftovers) = 0;
 };
 
-/// bad_input where the destination exists. `source` and `tensors` must outlive the sink.
-Result<std::unique_ptr<ModelSink>> make_folder_sink(const std::string& destination, const ModelFiles& source,
-                                                    const std::vector<PlannedTensor>& tensors);
-/// `source` must have the metadata of a GGUF file; all formats must be GGUF's.
-Result<std::unique_ptr<ModelSink>> make_gguf_sink(const std::string& destination, const ModelFiles& source,
-                                                  const std::vector<PlannedTensor>& tensors,
-                                                  uint32_t file_type);
+/// What a sink writes. `source` and `tensors` must outlive it.
+struct SinkPlan {
+  const ModelFiles& source;
+  const std::vector<PlannedTensor>& tensors;
+  uint32_t file_type = 0;  ///< of a GGUF file
+};
+
+/// `checkpoint`: what an earlier sink of the same plan gave, null to begin.
+Result<std::unique_ptr<ModelSink>> make_folder_sink(WorkFolder& folder, const SinkPlan& plan,
+                                                    const nlohmann::ordered_json& checkpoint);
+/// The source must have the metadata of a GGUF file; all formats must be GGUF's.
+Result<std::unique_ptr<ModelSink>> make_gguf_sink(WorkFolder& folder, const SinkPlan& plan,
+                                                  const nlohmann::ordered_json& checkpoint);
 
 }  // namespace quintet

@@ -12,8 +12,8 @@ namespace {
 
 class ObservingOps : public Ops {
  public:
-  ObservingOps(Backend& inner, std::function<bool(const Weight&)> wants, InputSink sink)
-      : backend_(inner), inner_(inner.ops()), wants_(std::move(wants)), sink_(std::move(sink)) {}
+  ObservingOps(Backend& inner, ObservingOptions options)
+      : backend_(inner), inner_(inner.ops()), options_(std::move(options)) {}
 
   /// Room for inputs behind a norm.
   Status reserve(const StepLimits& limits) {
@@ -26,27 +26,50 @@ class ObservingOps : public Ops {
   const Status& status() const { return status_; }
 
   void linear(const LinearArgs& args) override {
-    if (status_ && wants_(*args.w)) status_ = show(args);
-    inner_.linear(args);
+    if (past_) return;
+    if (status_ && options_.wants(*args.w)) status_ = show(args);
+    past_ = options_.last == args.w;
+    if (!past_) inner_.linear(args);
   }
 
-  void embed(const StepView& step, const EmbedArgs& args) override { inner_.embed(step, args); }
-  void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override {
-    inner_.rms_norm(x, norm, out);
+  void embed(const StepView& step, const EmbedArgs& args) override {
+    past_ = false;
+    residual_ = args.out;
+    if (!options_.enter) return inner_.embed(step, args);
+    values_.resize(static_cast<size_t>(args.out.rows * args.out.cols));
+    options_.enter(values_.data(), args.out.rows);
+    if (status_) status_ = backend_.write({reinterpret_cast<const uint8_t*>(values_.data()), values_.size() * sizeof(float)}, args.out.data);
   }
-  void rope_store(const StepView& step, const RopeStoreArgs& args) override { inner_.rope_store(step, args); }
-  void attend(const StepView& step, const AttendArgs& args) override { inner_.attend(step, args); }
-  void gate(const GateArgs& args) override { inner_.gate(args); }
-  void add(ConstMatrixView x, MatrixView out) override { inner_.add(x, out); }
+  void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override {
+    if (!past_) inner_.rms_norm(x, norm, out);
+  }
+  void rope_store(const StepView& step, const RopeStoreArgs& args) override {
+    if (!past_) inner_.rope_store(step, args);
+  }
+  void attend(const StepView& step, const AttendArgs& args) override {
+    if (!past_) inner_.attend(step, args);
+  }
+  void gate(const GateArgs& args) override {
+    if (!past_) inner_.gate(args);
+  }
+  void add(ConstMatrixView x, MatrixView out) override {
+    if (!past_) inner_.add(x, out);
+  }
   void gather(const StepView& step, ConstMatrixView x, MatrixView out) override {
     inner_.gather(step, x, out);
   }
   void sample(const StepView& step, const SampleArgs& args) override { inner_.sample(step, args); }
   void rope_store_attend(const StepView& step, const RopeStoreAttendArgs& args) override {
-    inner_.rope_store_attend(step, args);
+    if (!past_) inner_.rope_store_attend(step, args);
   }
   void begin_layer(int layer) override { inner_.begin_layer(layer); }
-  void end_layer(int layer) override { inner_.end_layer(layer); }
+  void end_layer(int layer) override {
+    inner_.end_layer(layer);
+    if (past_ || !options_.leave || !status_) return;
+    values_.resize(static_cast<size_t>(residual_.rows * residual_.cols));
+    status_ = backend_.read(residual_.data, {reinterpret_cast<uint8_t*>(values_.data()), values_.size() * sizeof(float)});
+    options_.leave(values_.data(), residual_.rows);
+  }
 
  private:
   Status show(const LinearArgs& args) {
@@ -68,14 +91,15 @@ class ObservingOps : public Ops {
                                 : x.type == DType::bf16 ? WeightFormat::bf16
                                                         : WeightFormat::f32;
     format_info(format).decode(raw_.data(), values_.size(), values_.data());
-    sink_(*args.w, values_.data(), x.rows, x.cols);
+    options_.sink(*args.w, values_.data(), x.rows, x.cols);
     return {};
   }
 
   Backend& backend_;
   Ops& inner_;
-  std::function<bool(const Weight&)> wants_;
-  InputSink sink_;
+  ObservingOptions options_;
+  MatrixView residual_{};
+  bool past_ = false;  ///< the last weight of interest lies behind
   Buffer scratch_;
   std::vector<uint8_t> raw_;
   std::vector<float> values_;
@@ -84,8 +108,7 @@ class ObservingOps : public Ops {
 
 class ObservingBackend : public Backend {
  public:
-  ObservingBackend(Backend& inner, std::function<bool(const Weight&)> wants, InputSink sink)
-      : inner_(inner), ops_(inner, std::move(wants), std::move(sink)) {}
+  ObservingBackend(Backend& inner, ObservingOptions options) : inner_(inner), ops_(inner, std::move(options)) {}
 
   BackendInfo info() const override { return inner_.info(); }
   Numerics numerics() const override { return inner_.numerics(); }
@@ -123,10 +146,8 @@ class ObservingBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_observing_backend(Backend& inner,
-                                                std::function<bool(const Weight& weight)> wants,
-                                                InputSink sink) {
-  return std::make_unique<ObservingBackend>(inner, std::move(wants), std::move(sink));
+std::unique_ptr<Backend> make_observing_backend(Backend& inner, ObservingOptions options) {
+  return std::make_unique<ObservingBackend>(inner, std::move(options));
 }
 
 }  // namespace quintet

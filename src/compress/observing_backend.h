@@ -13,11 +13,21 @@ namespace quintet {
 /// valid during the call.
 using InputSink = std::function<void(const Weight& weight, const float* x, int64_t rows, int64_t k)>;
 
+struct ObservingOptions {
+  std::function<bool(const Weight& weight)> wants;  ///< chooses the weights whose inputs are shown
+  InputSink sink;
+  /// Where set, rows [rows, hidden] of the residual stream come from here instead of from the embedding, in the order
+  /// of their tokens.
+  std::function<void(float* rows, int64_t count)> enter;
+  /// Is given the rows of the residual stream behind each layer.
+  std::function<void(const float* rows, int64_t count)> leave;
+  /// Nothing is computed behind this weight's input, until the next rows enter.
+  const Weight* last = nullptr;
+};
+
 /// Wraps `inner`, which must outlive it and be used through it alone meanwhile. Coarse operations are
-/// composed from the fine ones here, so that every product passes by, whatever `inner` fuses. `wants` chooses
-/// the weights to show. Each shown product waits for the device: slow, and meant to be.
-std::unique_ptr<Backend> make_observing_backend(Backend& inner,
-                                                std::function<bool(const Weight& weight)> wants,
-                                                InputSink sink);
+/// composed from the fine ones here, so that every product passes by, whatever `inner` fuses. Each shown product waits
+/// for the device: slow, and meant to be.
+std::unique_ptr<Backend> make_observing_backend(Backend& inner, ObservingOptions options);
 
 }  // namespace quintet

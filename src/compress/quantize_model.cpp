@@ -1,96 +1,146 @@
-// Walks the tensors of a model, compresses those of its linear layers, and writes them as they come.
+// Walks the layers of a model, compresses their weights, and writes them as they come.
 #include "compress/quantize_model.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
-#include <unordered_map>
 
 #include "base/log.h"
 #include "base/parallel.h"
-#include "compress/calibration.h"
+#include "compress/exchange_sink.h"
+#include "compress/layer_calibration.h"
+#include "compress/layer_fold.h"
 #include "compress/model_sink.h"
+#include "compress/tensor_plan.h"
 #include "model/config_reader.h"
-#include "model/weight_map.h"
 #include "quant/encode.h"
 
 namespace quintet {
 namespace {
 
-constexpr uint64_t kHessianBytes = uint64_t{4} << 30;  ///< of one pass of calibration
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
-bool is_dense(WeightFormat format) {
-  return format == WeightFormat::f32 || format == WeightFormat::f16 || format == WeightFormat::bf16;
+bool is_dense(WeightFormat format) { return format <= WeightFormat::bf16; }
+
+uint64_t hash_of(std::string_view text) {
+  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
+  return hash;
 }
 
-/// Where a tensor stands in the network.
-struct Place {
-  int32_t layer = -1;  ///< -1: embedding or head
-  int input = -1;      ///< index into LayerStatistics; -1: not a linear layer's
-  bool table = false;  ///< embedding or head
-};
-
-/// The tensors in the order in which a forward pass uses them, and the place of each.
-struct TensorPlan {
-  std::vector<const ModelTensor*> order;
-  std::unordered_map<std::string_view, Place> place;
-};
-
-Result<TensorPlan> plan_tensors(const ModelFiles& files, const ModelConfig& config) {
-  const Architecture* architecture = find_architecture(config.architecture);
-  QUINTET_CHECK(architecture, "no architecture '{}'", config.architecture);
-  ModelWeights weights;
-  TRY_ASSIGN(const auto planned, plan_weights(files, *architecture, config, weights));
-  std::unordered_map<const Weight*, Place> of_weight = {{&weights.embedding, {.table = true}},
-                                                        {&weights.head, {.table = true}}};
-  for (int32_t i = 0; i < config.layers; ++i) {
-    const LayerWeights& layer = weights.layer[static_cast<size_t>(i)];
-    const Weight* inputs[kLayerInputs] = {&layer.qkv, &layer.attn_out, &layer.gate_up, &layer.mlp_out};
-    for (int j = 0; j < kLayerInputs; ++j) of_weight[inputs[j]] = {.layer = i, .input = j};
+/// What must be the same for a command to go on with what another left.
+Json identity_of(const ModelFiles& files, const Backend& backend, const QuantizeOptions& options) {
+  std::string source;
+  for (const std::string& path : files.weight_paths()) {
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    const auto changed = fs::last_write_time(path, error).time_since_epoch().count();
+    source += fmt::format("{}{} of {} bytes changed at {}", source.empty() ? "" : ", ",
+                          fs::absolute(path, error).string(), bytes, changed);
   }
-  TensorPlan plan;
-  const auto add = [&](const ModelTensor* tensor, const Place& place) {
-    if (plan.place.emplace(tensor->weight.name, place).second) plan.order.push_back(tensor);
-  };
-  for (const PlannedWeight& weight : planned) {
-    const auto at = of_weight.find(weight.target);
-    for (const HostWeight& part : weight.parts) {
-      TRY_ASSIGN(const ModelTensor* tensor, files.require(part.name));
-      add(tensor, at == of_weight.end() ? Place{} : at->second);
+  std::string method = describe(options);
+  for (const FormatOverride& override : options.overrides)
+    method += fmt::format(", {}={}", override.pattern, format_info(override.format).name);
+  Json identity = {{"program", fmt::format("quintet {}", kQuintetVersion)}, {"source", source}, {"method", method}};
+  if (options.needs_calibration()) {
+    identity["calibration text"] = fmt::format("{} bytes, {:016x}", options.calibration_text.size(),
+                                               hash_of(options.calibration_text));
+    identity["backend"] = fmt::format("{} {:016x}", backend.info().name, backend.numerics().id());
+  }
+  return identity;
+}
+
+Json to_json(const TensorReport& t) {
+  return {t.name, static_cast<int>(t.format), t.changed, t.weights, t.bytes, t.outliers, t.error, t.note};
+}
+
+TensorReport report_of(const Json& saved) {
+  return {.name = saved[0].get<std::string>(),
+          .format = static_cast<WeightFormat>(saved[1].get<int>()),
+          .changed = saved[2].get<bool>(),
+          .weights = saved[3].get<int64_t>(),
+          .bytes = saved[4].get<uint64_t>(),
+          .outliers = saved[5].get<int64_t>(),
+          .error = saved[6].get<double>(),
+          .note = saved[7].get<std::string>()};
+}
+
+WeightPlot plot_of(const MatrixToQuantize& matrix, const QuantizedMatrix& made, int32_t layer) {
+  constexpr int kBins = 64, kMostOutliers = 200;
+  constexpr int64_t kStretch = 128;
+  WeightPlot plot{.layer = layer, .counts = std::vector<int64_t>(kBins)};
+  const int64_t all = matrix.n * matrix.k;
+  for (int64_t i = 0; i < all; ++i) plot.largest = std::max(plot.largest, std::abs(matrix.weights[i]));
+  for (int64_t i = 0; i < all && plot.largest > 0; ++i)
+    ++plot.counts[static_cast<size_t>(
+        std::min(kBins - 1, static_cast<int>((matrix.weights[i] / plot.largest + 1) / 2 * kBins)))];
+  HostWeight plain = made.view(matrix.name);
+  plain.outliers = {};
+  double reach = 0;
+  int64_t stretches = 0;
+  std::vector<float> row(static_cast<size_t>(matrix.k));
+  for (int64_t r = 0; r < matrix.n; r += std::max<int64_t>(1, matrix.n / 64)) {
+    decode_row(plain, r, row.data());
+    for (int64_t begin = 0; begin < matrix.k; begin += kStretch, ++stretches) {
+      float most = 0;
+      for (int64_t i = begin; i < std::min(matrix.k, begin + kStretch); ++i) most = std::max(most, std::abs(row[static_cast<size_t>(i)]));
+      reach += most;
     }
   }
-  for (const ModelTensor& tensor : files.tensors()) add(&tensor, {});  // frequencies and the like
-  return plan;
+  plot.reach = static_cast<float>(reach / static_cast<double>(std::max<int64_t>(1, stretches)));
+  const size_t step = std::max<size_t>(1, made.outlier_column.size() / kMostOutliers);
+  for (int64_t r = 0; r + 1 < static_cast<int64_t>(made.outlier_begin.size()); ++r)
+    for (uint32_t i = made.outlier_begin[static_cast<size_t>(r)]; i < made.outlier_begin[static_cast<size_t>(r) + 1]; ++i)
+      if (i % step == 0) plot.outliers.push_back(matrix.weights[r * matrix.k + made.outlier_column[i]]);
+  return plot;
+}
+
+/// Into one of GGUF's formats, or a dense one.
+QuantizedMatrix encode(const MatrixToQuantize& matrix, WeightFormat format) {
+  const FormatInfo& info = format_info(format);
+  const auto row_bytes = static_cast<size_t>(format_bytes_of(format, static_cast<uint64_t>(matrix.k)));
+  QuantizedMatrix made{.format = format, .n = matrix.n, .k = matrix.k};
+  made.blocks.resize(static_cast<size_t>(matrix.n) * row_bytes);
+  parallel_for(matrix.n, matrix.threads, [&](int64_t row) {
+    encode_blocks(format, matrix.weights + row * matrix.k, matrix.moments.empty() ? nullptr : matrix.moments.data(),
+                  static_cast<size_t>(matrix.k / info.block_weights),
+                  made.blocks.data() + static_cast<size_t>(row) * row_bytes);
+  });
+  return made;
 }
 
 class Quantizer {
  public:
   Quantizer(const ModelFiles& files, const ModelConfig& config, const std::string& source, Backend& backend,
             const QuantizeOptions& options, const QuantizeHooks& hooks)
-      : files_(files),
-        config_(config),
-        source_(source),
-        backend_(backend),
-        options_(options),
-        hooks_(hooks) {}
+      : files_(files), config_(config), source_(source), backend_(backend), options_(options), hooks_(hooks) {}
 
   Result<QuantizeReport> run(const std::string& destination) {
-    TRY_ASSIGN(plan_, plan_tensors(files_, config_));
-    std::vector<Decision> decisions;
-    std::vector<PlannedTensor> planned;
-    for (const ModelTensor* tensor : plan_.order) {
-      decisions.push_back(decide(*tensor));
-      planned.push_back({tensor, decisions.back().format});
-      all_bytes_ += tensor->weight.stored_bytes();
+    TRY_ASSIGN(tasks_, plan_tensors(files_, config_, options_));
+    for (TensorTask& task : tasks_) {
+      // A norm that scales are folded into would lose them to the roundings of 16 bits.
+      const bool norm = task.place.part == TensorPart::attn_norm || task.place.part == TensorPart::mlp_norm;
+      if (options_.method == QuantizeMethod::awq && norm) task.format = WeightFormat::f32;
+      planned_.push_back({task.tensor, task.format});
+      all_bytes_ += task.tensor->weight.stored_bytes();
     }
-    const bool gguf = options_.method == QuantizeMethod::gguf;
-    TRY_ASSIGN(const auto sink, gguf ? make_gguf_sink(destination, files_, planned, options_.mix->file_type)
-                                     : make_folder_sink(destination, files_, planned));
-    warn_of_source();
-    if (options_.needs_calibration()) TRY(load_for_calibration());
-    for (size_t i = 0; i < planned.size(); ++i) TRY(write_tensor(planned[i], decisions[i], *sink));
-    TRY(sink->finish(describe(options_)));
+    if (options_.layout != FolderLayout::quintet) TRY(check_exchange(files_, tasks_, options_));
+    TRY_ASSIGN(WorkFolder folder,
+               WorkFolder::open(destination, identity_of(files_, backend_, options_), options_.restart));
+    folder_ = &folder;
+    Status status = work();
+    folder_ = nullptr;
+    if (!status) {
+      const ErrorKind kind = status.error().kind;
+      if (done_units_ > 0 && kind != ErrorKind::bad_input) folder.keep();
+      return status.error();
+    }
     report_.source_bytes = files_.file_bytes();
     return std::move(report_);
   }
@@ -100,204 +150,267 @@ class Quantizer {
     if (hooks_.on_warning) hooks_.on_warning(message);
   }
 
+  bool goes_on() const { return !hooks_.progress || hooks_.progress(done_bytes_, all_bytes_); }
+
+  Status work() {
+    const Json& loaded = folder_->loaded();
+    const SinkPlan plan{files_, planned_, options_.mix ? options_.mix->file_type : 0};
+    const Json checkpoint = loaded.is_null() ? Json() : loaded.at("sink");
+    TRY_ASSIGN(const auto sink, options_.method == QuantizeMethod::gguf ? make_gguf_sink(*folder_, plan, checkpoint)
+                                : options_.layout != FolderLayout::quintet
+                                    ? make_exchange_sink(*folder_, plan, checkpoint, options_)
+                                    : make_folder_sink(*folder_, plan, checkpoint));
+    sink_ = sink.get();
+    size_t first = 0;
+    int entering = 0;
+    if (!loaded.is_null()) {
+      first = loaded.at("tensors").get<size_t>();
+      entering = loaded.at("entering").get<int>();
+      done_units_ = 1;
+      for (const Json& saved : loaded.at("report")) note_done(report_of(saved));
+      for (size_t i = 0; i < first; ++i) done_bytes_ += tasks_[i].tensor->weight.stored_bytes();
+      warn(fmt::format("{}: going on behind {} of {} tensors", folder_->path(), first, tasks_.size()));
+    } else {
+      warn_of_source();
+    }
+    if (options_.needs_calibration()) TRY(start_calibration(first, entering));
+    for (size_t begin = first; begin < tasks_.size();) {
+      size_t end = begin + 1;
+      while (end < tasks_.size() && tasks_[end].place.layer == tasks_[begin].place.layer &&
+             tasks_[begin].place.layer >= 0)
+        ++end;
+      TRY(write_unit(begin, end));
+      begin = end;
+      if (begin < tasks_.size()) TRY(save(begin));
+      ++done_units_;
+    }
+    calibration_.reset();
+    return sink_->finish(describe(options_), HiddenStates::file_names());
+  }
+
+  /// Every tensor before `tensors` is on the disk, and so is what the next layer's inputs are made of.
+  Status save(size_t tensors) {
+    TRY_ASSIGN(Json sink, sink_->checkpoint());
+    Json report = Json::array();
+    for (const TensorReport& tensor : report_.tensors) report.push_back(to_json(tensor));
+    return folder_->save({{"tensors", tensors},
+                          {"entering", calibration_ ? calibration_->entering() : 0},
+                          {"sink", std::move(sink)},
+                          {"report", std::move(report)}});
+  }
+
   void warn_of_source() const {
-    for (const ModelTensor* tensor : plan_.order)
-      if (plan_.place.at(tensor->weight.name).input >= 0 && !is_dense(tensor->weight.format))
-        return warn(fmt::format("{}: {} is compressed already ({}): its errors stay, and new ones are added",
-                                source_, tensor->weight.name, format_info(tensor->weight.format).name));
+    for (const TensorTask& task : tasks_)
+      if (task.place.input() >= 0 && !is_dense(task.tensor->weight.format))
+        return warn(fmt::format("{}: {} is compressed already ({}): its errors stay, and new ones are added", source_,
+                                task.tensor->weight.name, format_info(task.tensor->weight.format).name));
   }
 
   // --- calibration ---
 
-  Status load_for_calibration() {
-    LoadOptions load;
-    TRY_ASSIGN(model_, load_model(source_, backend_, load));
-    if (!model_->tokenizer)
-      return bad_input(
-          fmt::format("{}: found no tokenizer, allowed with calibration is a model with one", source_));
+  Status start_calibration(size_t first_task, int entering) {
+    const auto text = load_text(source_, {});
+    if (!text)
+      return bad_input(fmt::format("{}; allowed with calibration is a model with a tokenizer", text.error().message));
     if (options_.length > config_.context)
       return bad_input(fmt::format("--length: found {}, allowed are at most {} (what {} was made for)",
                                    options_.length, config_.context, source_));
-    TRY_ASSIGN(sequences_,
-               calibration_sequences(*model_, options_.calibration_text, options_.samples, options_.length));
-    if (static_cast<int64_t>(sequences_.size()) < options_.samples)
-      warn(fmt::format("calibration text: found {} stretches of {} tokens, asked for were {}",
-                       sequences_.size(), options_.length, options_.samples));
-    const auto tokens = static_cast<int64_t>(sequences_.size()) * options_.length;
+    TRY_ASSIGN(tokens_, calibration_sequences(*(*text)->tokenizer, options_.calibration_text, options_.samples,
+                                              options_.length));
+    for (const auto& sequence : tokens_)
+      for (const TokenId token : sequence)
+        if (token >= config_.vocabulary)
+          return bad_input(fmt::format("{}: the tokenizer gives token {}, allowed are those below {}", source_, token,
+                                       config_.vocabulary));
+    if (static_cast<int64_t>(tokens_.size()) < options_.samples)
+      warn(fmt::format("calibration text: found {} stretches of {} tokens, asked for were {}", tokens_.size(),
+                       options_.length, options_.samples));
+    const auto tokens = static_cast<int64_t>(tokens_.size()) * options_.length;
     const int64_t widest = std::max({config_.hidden, config_.ffn, config_.heads * config_.head_dim});
     if (options_.is_gptq() && tokens < widest)
-      warn(fmt::format(
-          "calibration text: {} tokens are fewer than the {} inputs of the widest layer; the Hessian has "
-          "no full rank",
-          tokens, widest));
-    // As many layers in one pass as their statistics may take memory.
-    const int64_t q = int64_t{config_.heads} * config_.head_dim, h = config_.hidden, f = config_.ffn;
-    const auto layer_bytes = static_cast<uint64_t>(4 * (2 * h * h + q * q + f * f));
-    layers_at_once_ = options_.is_gptq() ? std::max<int32_t>(1, static_cast<int32_t>(std::min<uint64_t>(
-                                                                    kHessianBytes / layer_bytes, INT32_MAX)))
-                                         : config_.layers;
+      warn(fmt::format("calibration text: {} tokens are fewer than the {} inputs of the widest layer; the Hessian has "
+                       "no full rank",
+                       tokens, widest));
+    // The first layer that is still to come: the embedding stands before the layers, output norm and head behind.
+    int32_t next = config_.layers;
+    for (size_t i = first_task; i < tasks_.size() && next == config_.layers; ++i)
+      if (tasks_[i].place.layer >= 0) next = tasks_[i].place.layer;
+    if (next == config_.layers) return {};
+    TRY_ASSIGN(HiddenStates states, HiddenStates::open(folder_->path(), {.tokens = tokens,
+                                                                          .hidden = config_.hidden,
+                                                                          .entering = entering}));
+    TRY_ASSIGN(calibration_, LayerCalibration::make({.files = files_,
+                                                     .config = config_,
+                                                     .backend = backend_,
+                                                     .tokens = tokens_,
+                                                     .threads = options_.threads,
+                                                     .goes_on = [this] { return goes_on(); }},
+                                                    std::move(states), next));
     return {};
   }
 
-  /// The statistics of a layer's inputs; runs a pass where they are not there yet. Layers are asked for in
-  /// order.
-  Result<const InputStatistics*> statistics(const Place& place) {
-    if (place.layer >= first_watched_ + static_cast<int32_t>(watched_.size())) {
-      watched_.clear();
-      first_watched_ = place.layer;
-      TRY_ASSIGN(watched_, calibrate(backend_, *model_, sequences_,
-                                     {.first_layer = place.layer,
-                                      .layers = std::min(layers_at_once_, config_.layers - place.layer),
-                                      .hessians = options_.is_gptq(),
-                                      .threads = options_.threads,
-                                      .progress = [&](int64_t done, int64_t all) {
-                                        return !hooks_.progress ||
-                                               hooks_.progress("calibrate", static_cast<uint64_t>(done),
-                                                               static_cast<uint64_t>(all));
-                                      }}));
+  /// Second moments (and Hessians) must be numbers: an activation that overflowed leaves none.
+  Status check_statistics(int32_t layer, const LayerStatistics& statistics) const {
+    static constexpr std::string_view kNames[kLayerInputs] = {"q, k and v", "the attention's output projection",
+                                                              "gate and up", "down"};
+    for (size_t i = 0; i < statistics.size(); ++i)
+      for (size_t j = 0; j < statistics[i].moments.size(); ++j)
+        if (!std::isfinite(statistics[i].moments[j]))
+          return bad_input(fmt::format(
+              "{}: layer {}: input {} of {} is NaN or infinite on the calibration text, allowed are finite ones", source_,
+              layer, j, kNames[i]));
+    return {};
+  }
+
+  // --- layers ---
+
+  Status write_unit(size_t begin, size_t end) {
+    const int32_t layer = tasks_[begin].place.layer;
+    made_.clear();
+    fold_ = {};
+    statistics_.assign(kLayerInputs, {});
+    if (layer >= 0 && calibration_) {
+      TRY(calibration_->load(layer));
+      TRY(options_.is_gptq() ? calibrate_and_quantize(layer, begin, end) : observe(layer, begin, end));
     }
-    return &watched_[static_cast<size_t>(place.layer - first_watched_)][static_cast<size_t>(place.input)];
+    for (size_t i = begin; i < end; ++i) TRY(write_tensor(i));
+    return {};
+  }
+
+  /// All inputs in one pass of the layer as the source has it.
+  Status observe(int32_t layer, size_t begin, size_t end) {
+    TRY_ASSIGN(statistics_, calibration_->pass({.inputs = {true, true, true, true}, .advance = true}));
+    TRY(check_statistics(layer, statistics_));
+    if (options_.method != QuantizeMethod::awq) return {};
+    std::vector<const TensorTask*> tasks;
+    for (size_t i = begin; i < end; ++i) tasks.push_back(&tasks_[i]);
+    TRY_ASSIGN(fold_, search_fold(tasks, config_, statistics_, options_.threads));
+    return {};
+  }
+
+  /// GPTQ: input after input, each as the weights before it, compressed already, leave it; at the end the layer's output.
+  Status calibrate_and_quantize(int32_t layer, size_t begin, size_t end) {
+    for (int input = 0; input < kLayerInputs; ++input) {
+      PassRequest request{.hessians = true};
+      request.inputs[input] = true;
+      TRY_ASSIGN(statistics_, calibration_->pass(request));
+      TRY(check_statistics(layer, statistics_));
+      for (size_t i = begin; i < end; ++i)
+        if (tasks_[i].place.input() == input && tasks_[i].changed) TRY(quantize(i));
+      if (options_.true_sequential) TRY(replace(input));
+    }
+    for (int input = 0; input < kLayerInputs && !options_.true_sequential; ++input) TRY(replace(input));
+    TRY_ASSIGN(statistics_, calibration_->pass({.advance = true}));
+    return {};
+  }
+
+  Status replace(int input) {
+    std::map<std::string, HostWeight, std::less<>> views;
+    for (const auto& [index, made] : made_)
+      if (tasks_[index].place.input() == input) {
+        const std::string_view name = tasks_[index].tensor->weight.name;
+        views.emplace(name, made.matrix.view(name));
+      }
+    return views.empty() ? Status() : calibration_->replace(input, views);
   }
 
   // --- one tensor ---
 
-  /// What a tensor is to become.
-  struct Decision {
-    WeightFormat format = WeightFormat::f32;
-    std::optional<IntegerFormat> integers;  ///< by the method
-    bool changed = false;                   ///< false: its bytes are copied
-    std::string note;
+  struct Made {
+    QuantizedMatrix matrix;
+    double error = 0;
+    WeightPlot plot;
   };
 
-  Decision decide(const ModelTensor& tensor) const {
-    const HostWeight& weight = tensor.weight;
-    const Place place = plan_.place.at(weight.name);
-    Decision decision{.format = weight.format};
-    if (place.input < 0 && !place.table) return decision;
-    if (options_.method == QuantizeMethod::gguf) {
-      const auto format = format_in_mix(*options_.mix, weight.name, weight.k, place.layer, config_.layers,
-                                        config_.tied_embeddings);
-      if (!format) decision.note = fmt::format("stays as it is: {} inputs are no multiple of 32", weight.k);
-      decision.format = format.value_or(weight.format);
-    } else if (place.input >= 0) {
-      decision.integers = options_.format;
-    }
-    for (const FormatOverride& override : options_.overrides) {
-      if (!matches(override.pattern, weight.name)) continue;
-      decision.format = override.format;
-      decision.integers =
-          options_.method == QuantizeMethod::gguf ? std::nullopt : integer_format(override.format);
-    }
-    if (decision.integers) fit_groups(weight, decision);
-    decision.changed = decision.integers || decision.format != weight.format;
-    return decision;
-  }
-
-  /// The largest group up to the wanted one of which a row is a whole number.
-  static void fit_groups(const HostWeight& weight, Decision& decision) {
-    IntegerFormat& format = *decision.integers;
-    const int wanted = format.group;
-    while (format.group >= 32 && weight.k % format.group != 0) format.group /= 2;
-    if (format.group >= 32) {
-      decision.format = *weight_format_of(format);
-      if (format.group != wanted)
-        decision.note =
-            fmt::format("groups of {}: {} inputs are no multiple of {}", format.group, weight.k, wanted);
-      return;
-    }
-    decision.integers.reset();
-    decision.format = weight.format;
-    decision.note = fmt::format("stays as it is: {} inputs are no multiple of 32", weight.k);
-  }
-
-  Status write_tensor(const PlannedTensor& planned, const Decision& decision, ModelSink& sink) {
-    const HostWeight& weight = planned.source->weight;
-    TRY(check_outliers(weight));
+  Status write_tensor(size_t index) {
+    const TensorTask& task = tasks_[index];
+    const HostWeight& weight = task.tensor->weight;
     TensorReport report{.name = std::string(weight.name),
-                        .format = decision.format,
-                        .changed = decision.changed,
+                        .format = task.format,
+                        .changed = task.changed,
                         .weights = weight.n * weight.k,
-                        .note = decision.note};
-    if (!decision.changed) {
-      TRY(sink.add(planned, weight));
+                        .note = task.note};
+    if (!task.changed && !fold_.touches(task.place)) {
+      QuantizedMatrix made;
+      TRY_ASSIGN(const HostWeight whole, made_of(weight, made));
+      TRY(check_side_data(whole));
+      if (!whole.in_perm.empty())
+        return bad_input(fmt::format("tensor {}: found inputs in another order (act-order), allowed are tensors that are "
+                                     "compressed anew or lie in order",
+                                     weight.name));
+      TRY(sink_->add(planned_[index], whole));
       report.bytes = weight.stored_bytes();
     } else {
-      TRY(write_changed(planned, decision, sink, report));
+      if (!made_.contains(index)) TRY(quantize(index));
+      const Made& made = made_.at(index);
+      const HostWeight view = made.matrix.view(weight.name);
+      TRY(sink_->add(planned_[index], view));
+      report.bytes = view.stored_bytes();
+      report.outliers = static_cast<int64_t>(made.matrix.outlier_column.size());
+      report.error = made.error;
+      report.plot = made.plot;
+      if (!made.matrix.note.empty()) report.note += (report.note.empty() ? "" : "; ") + made.matrix.note;
+      made_.erase(index);
     }
     drop_pages(weight.bytes);
     done_bytes_ += weight.stored_bytes();
-    report_.bytes += report.bytes;
     if (hooks_.on_tensor) hooks_.on_tensor(report);
+    note_done(std::move(report));
+    return goes_on() ? Status() : Error{ErrorKind::cancelled, "stopped by a signal"};
+  }
+
+  void note_done(TensorReport report) {
+    report_.bytes += report.bytes;
     report_.tensors.push_back(std::move(report));
-    if (hooks_.progress && !hooks_.progress("quantize", done_bytes_, all_bytes_))
-      return Error{ErrorKind::cancelled, "stopped by a signal"};
-    return {};
   }
 
-  std::vector<float> decode(const HostWeight& weight) const {
-    std::vector<float> values(static_cast<size_t>(weight.n * weight.k));
-    parallel_for(weight.n, options_.threads,
-                 [&](int64_t row) { decode_row(weight, row, values.data() + row * weight.k); });
-    return values;
-  }
-
-  Status write_changed(const PlannedTensor& planned, const Decision& decision, ModelSink& sink,
-                       TensorReport& report) {
-    const HostWeight& weight = planned.source->weight;
-    const Place place = plan_.place.at(weight.name);
+  Status quantize(size_t index) {
+    const TensorTask& task = tasks_[index];
+    QuantizedMatrix source;
+    TRY_ASSIGN(const HostWeight weight, made_of(task.tensor->weight, source));
+    TRY(check_side_data(weight));
     if (weight.k > 65536 && options_.has_outliers())
       return bad_input(
           fmt::format("tensor {}: found {} inputs, allowed with outliers are 65536", weight.name, weight.k));
-    const std::vector<float> values = decode(weight);
+    std::vector<float> values(static_cast<size_t>(weight.n * weight.k));
+    parallel_for(weight.n, options_.threads,
+                 [&](int64_t row) { decode_row(weight, row, values.data() + row * weight.k); });
     MatrixToQuantize matrix{.name = weight.name,
                             .n = weight.n,
                             .k = weight.k,
                             .weights = values.data(),
                             .threads = options_.threads};
     TRY(check_weights(matrix));
-    if (options_.needs_calibration() && place.input >= 0) {
-      TRY_ASSIGN(const InputStatistics* statistics_of, statistics(place));
-      matrix.moments = statistics_of->moments;
-      matrix.hessian = statistics_of->hessian;
+    fold_.apply(task.place, config_, weight.n, weight.k, values.data());
+    std::vector<float> moments;
+    if (task.place.input() >= 0) {
+      const InputStatistics& of = statistics_[static_cast<size_t>(task.place.input())];
+      moments = fold_.moments(task.place.input(), of.moments);
+      matrix.moments = moments;
+      matrix.hessian = of.hessian;
     }
-    QuantizedMatrix quantized;
-    if (decision.integers) {
-      TRY_ASSIGN(quantized, quantize(matrix, place, *decision.integers));
-    } else {
-      quantized = encode(matrix, decision.format);
-    }
-    const HostWeight made = quantized.view(weight.name);
-    TRY(sink.add(planned, made));
-    report.bytes = made.stored_bytes();
-    report.outliers = static_cast<int64_t>(quantized.outlier_column.size());
-    report.error = relative_error(matrix, quantized);
-    if (!quantized.note.empty()) report.note += (report.note.empty() ? "" : "; ") + quantized.note;
+    Made made;
+    TRY_ASSIGN(made.matrix, quantize(matrix, task));
+    made.error = relative_error(matrix, made.matrix);
+    if (options_.plots) made.plot = plot_of(matrix, made.matrix, task.place.layer);
+    made_.emplace(index, std::move(made));
     return {};
   }
 
-  /// Into one of GGUF's formats, or a dense one.
-  static QuantizedMatrix encode(const MatrixToQuantize& matrix, WeightFormat format) {
-    const FormatInfo& info = format_info(format);
-    const auto row_bytes = static_cast<size_t>(format_bytes_of(format, static_cast<uint64_t>(matrix.k)));
-    QuantizedMatrix made{.format = format, .n = matrix.n, .k = matrix.k};
-    made.blocks.resize(static_cast<size_t>(matrix.n) * row_bytes);
-    parallel_for(matrix.n, matrix.threads, [&](int64_t row) {
-      encode_blocks(format, matrix.weights + row * matrix.k,
-                    matrix.moments.empty() ? nullptr : matrix.moments.data(),
-                    static_cast<size_t>(matrix.k / info.block_weights),
-                    made.blocks.data() + static_cast<size_t>(row) * row_bytes);
-    });
-    return made;
-  }
-
-  Result<QuantizedMatrix> quantize(const MatrixToQuantize& matrix, const Place& place,
-                                   const IntegerFormat& format) const {
+  Result<QuantizedMatrix> quantize(const MatrixToQuantize& matrix, const TensorTask& task) const {
+    if (is_direct_format(task.format)) return quantize_direct(matrix, task.format);
+    if (!task.integers && !can_encode(task.format))
+      return bad_input(fmt::format("tensor {}: found the format {}, into which scales cannot be folded; allowed with awq "
+                                   "are dense weights",
+                                   matrix.name, format_info(task.format).name));
+    if (!task.integers) return encode(matrix, task.format);
+    const IntegerFormat& format = *task.integers;
     if (options_.method == QuantizeMethod::rtn) return quantize_rtn(matrix, format, options_.granularity);
     const OutlierShares& shares = options_.shares;
-    const double share = !options_.has_outliers()                 ? 0
-                         : place.input < 0                        ? shares.head
-                         : place.layer < (config_.layers + 7) / 8 ? shares.first
-                                                                  : shares.middle;
+    const double share = !options_.has_outliers()                      ? 0
+                         : task.place.input() < 0                      ? shares.head
+                         : task.place.layer < (config_.layers + 7) / 8 ? shares.first
+                                                                       : shares.middle;
     if (options_.is_gptq() && !matrix.hessian.empty())
       return quantize_gptq(
           matrix, format,
@@ -311,11 +424,18 @@ class Quantizer {
   Backend& backend_;
   const QuantizeOptions& options_;
   const QuantizeHooks& hooks_;
-  TensorPlan plan_;
-  std::unique_ptr<Model> model_;  ///< the source, loaded for calibration
-  std::vector<std::vector<TokenId>> sequences_;
-  int32_t layers_at_once_ = 0, first_watched_ = 0;
-  std::vector<LayerStatistics> watched_;
+  std::vector<TensorTask> tasks_;
+  std::vector<PlannedTensor> planned_;
+  WorkFolder* folder_ = nullptr;
+  ModelSink* sink_ = nullptr;
+  CalibrationTokens tokens_;
+  std::unique_ptr<LayerCalibration> calibration_;
+  // Of the layer that is worked on:
+  LayerStatistics statistics_;
+  LayerFold fold_;
+  std::map<size_t, Made> made_;  ///< compressed and not written yet, by index of the task
+
+  int done_units_ = 0;
   uint64_t all_bytes_ = 0, done_bytes_ = 0;
   QuantizeReport report_;
 };
@@ -333,22 +453,30 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 std::string describe(const QuantizeOptions& options) {
-  if (options.method == QuantizeMethod::gguf)
-    return fmt::format("{}{}", options.mix->name, options.calibration_text.empty() ? "" : ", calibrated");
-  static constexpr std::string_view kNames[] = {"rtn", "outlier", "gptq", "gptq+outlier"};
-  static constexpr std::string_view kGranularity[] = {"tensor", "channel", "group"};
-  std::string text = fmt::format("{} {}-bit", kNames[static_cast<int>(options.method)], options.format.bits);
-  if (options.granularity == Granularity::group)
-    text += fmt::format(" groups of {}", options.format.group);
-  else
-    text += fmt::format(" a scale a {}", kGranularity[static_cast<int>(options.granularity)]);
-  text += options.format.minimum ? " asymmetric" : " symmetric";
+  std::string text;
+  if (options.method == QuantizeMethod::gguf) {
+    text = options.mix->name;
+  } else if (options.method == QuantizeMethod::direct) {
+    text = format_info(options.direct).name;
+  } else {
+    static constexpr std::string_view kNames[] = {"rtn", "outlier", "gptq", "gptq+outlier", "awq"};
+    static constexpr std::string_view kGranularity[] = {"tensor", "channel", "group"};
+    text = fmt::format("{} {}-bit", kNames[static_cast<int>(options.method)], options.format.bits);
+    if (options.granularity == Granularity::group)
+      text += fmt::format(" groups of {}", options.format.group);
+    else
+      text += fmt::format(" a scale a {}", kGranularity[static_cast<int>(options.granularity)]);
+    text += options.format.minimum ? " asymmetric" : " symmetric";
+  }
   if (options.has_outliers())
     text += fmt::format(", outliers by {} {:g}/{:g}/{:g} %",
                         options.select == OutlierSelect::magnitude ? "magnitude" : "activation",
                         options.shares.first * 100, options.shares.middle * 100, options.shares.head * 100);
   if (options.is_gptq())
-    text += fmt::format(", damping {:g}{}", options.damping, options.act_order ? ", act-order" : "");
+    text += fmt::format(", damping {:g}{}{}", options.damping, options.act_order ? ", act-order" : "",
+                        options.true_sequential ? ", true-sequential" : "");
+  if (options.layout != FolderLayout::quintet)
+    text += fmt::format(", laid out for {}", options.layout == FolderLayout::gptq ? "gptq" : "awq");
   if (options.needs_calibration())
     text += fmt::format(", calibrated on {} x {} tokens", options.samples, options.length);
   return text;

@@ -14,7 +14,8 @@
 
 namespace quintet {
 
-enum class QuantizeMethod : uint8_t { rtn, outlier, gptq, gptq_outlier, gguf };
+/// direct: into a format of quantize_direct().
+enum class QuantizeMethod : uint8_t { rtn, outlier, gptq, gptq_outlier, awq, gguf, direct };
 
 /// Shares of the weights that are kept in FP16, by where a tensor stands: the first eighth of the layers, the
 /// others, and embedding and head.
@@ -22,26 +23,33 @@ struct OutlierShares {
   double first = 0.0005, middle = 0.001, head = 0.002;
 };
 
-/// Tensors whose name matches get another format: one of the project's integer formats, or f16, bf16 or f32
-/// to stay dense.
+/// Tensors whose name matches get another format: one of the project's own, or f16, bf16 or f32 to stay dense.
 struct FormatOverride {
   std::string pattern;  ///< '*' stands for any characters
   WeightFormat format = WeightFormat::f16;
 };
 
+/// Whose tools read the folder (compress/exchange_sink.h).
+enum class FolderLayout : uint8_t { quintet, gptq, awq };
+
 struct QuantizeOptions {
+  FolderLayout layout = FolderLayout::quintet;
   QuantizeMethod method = QuantizeMethod::outlier;
   const GgufMix* mix = nullptr;  ///< of gguf
+  WeightFormat direct = WeightFormat::nf4_dq;  ///< of direct
   IntegerFormat format;
   Granularity granularity = Granularity::group;  ///< of rtn
   OutlierSelect select = OutlierSelect::activation;
   OutlierShares shares;
   double damping = 0.01;
   bool act_order = true;
+  bool true_sequential = true;  ///< gptq: a layer's later weights see what its compressed earlier ones give
   std::vector<FormatOverride>
       overrides;                 ///< the last match counts. Embedding and head stay as they are without one
   std::string calibration_text;  ///< for activation and gptq
   int64_t samples = 16, length = 512;
+  bool plots = false;    ///< fill in TensorReport::plot
+  bool restart = false;  ///< throw away what a killed command left
   int threads = 0;
 
   bool has_outliers() const {
@@ -49,9 +57,18 @@ struct QuantizeOptions {
   }
   bool is_gptq() const { return method == QuantizeMethod::gptq || method == QuantizeMethod::gptq_outlier; }
   bool needs_calibration() const {
-    return is_gptq() || (method == QuantizeMethod::gguf && !calibration_text.empty()) ||
+    return is_gptq() || method == QuantizeMethod::awq || (method == QuantizeMethod::gguf && !calibration_text.empty()) ||
            (method == QuantizeMethod::outlier && select == OutlierSelect::activation);
   }
+};
+
+/// The weights of a compressed tensor, for a plot.
+struct WeightPlot {
+  int32_t layer = -1;
+  float largest = 0;                ///< absolute
+  std::vector<int64_t> counts;      ///< weights in equal bins from -largest to largest
+  float reach = 0;                  ///< largest value that codes stand for, mean over stretches of 128
+  std::vector<float> outliers;      ///< values of some of those kept apart
 };
 
 /// What became of one tensor.
@@ -64,6 +81,7 @@ struct TensorReport {
   int64_t outliers = 0;
   double error = 0;  ///< relative_error(): of the output, as far as inputs are uncorrelated
   std::string note;  ///< usually empty
+  WeightPlot plot;   ///< empty where not asked for (QuantizeOptions::plots), or where resumed behind it
 };
 
 struct QuantizeReport {
@@ -74,15 +92,19 @@ struct QuantizeReport {
 struct QuantizeHooks {
   std::function<void(const TensorReport&)> on_tensor;
   std::function<void(std::string_view message)> on_warning;
-  /// `stage` is "calibrate" or "quantize"; in tokens or bytes. false: stop (cancelled).
-  std::function<bool(std::string_view stage, uint64_t done, uint64_t all)> progress;
+  /// In bytes of the source; called during calibration, too. false: stop (cancelled).
+  std::function<bool(uint64_t done, uint64_t all)> progress;
 };
 
-/// Reads `source` (a GGUF file or a Hugging Face folder) and writes `destination`, which must not exist: a
-/// folder, or with method gguf a GGUF file; under another name first, which is removed on failure. `backend`
-/// runs the calibration; without one only a tensor at a time is in memory. Weights of linear layers that are
-/// no whole number of groups get the largest smaller group that fits, or stay dense. With calibration the
-/// mixes of GGUF weigh by the inputs' second moments.
+/// Reads `source` (a GGUF file or a Hugging Face folder) and writes `destination`, which must not exist: a folder, or with
+/// method gguf a GGUF file. `backend` runs the calibration, one layer at a time: in memory are a layer's weights and,
+/// of gptq, the Hessian of one of its inputs, never the model. Weights of linear layers that are no whole number of
+/// groups get the largest smaller group that fits, or stay dense. With calibration the mixes of GGUF weigh by the
+/// inputs' second moments.
+///
+/// Until it is whole the result lies in "DESTINATION.partial" (compress/work_folder.h) with its state, saved after each
+/// layer: after a kill, a signal or a full disk the same command goes on there, to the same bytes. Other errors remove it,
+/// unless there was something to go on with.
 Result<QuantizeReport> quantize_model(const std::string& source, const std::string& destination,
                                       Backend& backend, const QuantizeOptions& options,
                                       const QuantizeHooks& hooks);

@@ -96,8 +96,7 @@ Status refuse_foreign_folder(const std::string& folder, const std::vector<std::s
 }
 
 Status refuse_foreign_config(const std::string& path, std::string_view config) {
-  std::string method, other_keys, media;
-  bool quantized = false;
+  std::string media;
   const auto visit = [&](const JsonEvent& event) -> Status {
     using Kind = JsonEvent::Kind;
     if (event.path.empty()) {
@@ -105,27 +104,12 @@ Status refuse_foreign_config(const std::string& path, std::string_view config) {
       return bad_input(fmt::format("{}: found {}, allowed is an object", path, json_kind_name(event.kind)));
     }
     const auto& key = event.path.front();
-    const bool is_null = event.kind == Kind::null;
-    if ((key == "quantization_config" || key == "compression_config" || key == "quantization") && !is_null) {
-      quantized = true;
-      if (event.path.size() == 2 && event.path[1] == "quant_method" && event.kind == Kind::string)
-        method = event.string;
-      else if (event.path.size() == 2 && !event.in_array && event.kind != Kind::end_object &&
-               other_keys.size() < 200)
-        other_keys += (other_keys.empty() ? "" : ", ") + printable(event.path[1], 40);
-    }
     if (event.path.size() == 1 && event.kind == Kind::begin_object &&
         (key == "vision_config" || key == "audio_config" || key == "vit_config" || key == "speech_config"))
       media = key;
     return {};
   };
   TRY(walk_json(config, path, 64, visit));
-  if (quantized)
-    return bad_input(fmt::format("{}: quantization_config: found {}, allowed are weights in F32, F16 or BF16",
-                                 path,
-                                 !method.empty()      ? printable(method)
-                                 : other_keys.empty() ? std::string("a quantized model")
-                                                      : "the keys " + other_keys));
   if (!media.empty())
     return bad_input(
         fmt::format("{}: found {}: a model of images or sound, allowed is one of text alone", path, media));

@@ -20,8 +20,8 @@ std::optional<std::string> foreign_file_kind(std::string_view path, std::span<co
 /// reads.
 Status refuse_foreign_folder(const std::string& folder, const std::vector<std::string>& names);
 
-/// An error where a config.json describes weights (GPTQ, AWQ, FP8, ...) or inputs (images, sound) that are
-/// not read. Also one where it is no JSON object.
+/// An error where a config.json describes inputs (images, sound) that are not read. Also one where it is no JSON
+/// object.
 Status refuse_foreign_config(const std::string& path, std::string_view config);
 
 /// An error where a tensor's name belongs to an image, video or audio encoder.

@@ -81,7 +81,86 @@ ByteWriter header_of(const GgufFile& source, std::optional<uint32_t> file_type, 
   return out;
 }
 
+/// Key and type of a value; its bytes follow.
+ByteWriter begin_value(std::string_view key, GgufType type) {
+  ByteWriter out;
+  out.text(key);
+  out.number(static_cast<uint32_t>(type));
+  return out;
+}
+
+ByteWriter begin_array(std::string_view key, GgufType element, size_t count) {
+  ByteWriter out = begin_value(key, GgufType::array);
+  out.number(static_cast<uint32_t>(element));
+  out.number<uint64_t>(count);
+  return out;
+}
+
+void append(const ByteWriter& value, std::vector<uint8_t>& values, uint64_t& count) {
+  values.insert(values.end(), value.bytes().begin(), value.bytes().end());
+  ++count;
+}
+
 }  // namespace
+
+void GgufMetadata::add(std::string_view key, std::string_view text) {
+  ByteWriter out = begin_value(key, GgufType::string);
+  out.text(text);
+  append(out, values_, count_);
+}
+
+void GgufMetadata::add(std::string_view key, uint32_t number) {
+  ByteWriter out = begin_value(key, GgufType::u32);
+  out.number(number);
+  append(out, values_, count_);
+}
+
+void GgufMetadata::add(std::string_view key, float number) {
+  ByteWriter out = begin_value(key, GgufType::f32);
+  out.number(number);
+  append(out, values_, count_);
+}
+
+void GgufMetadata::add(std::string_view key, bool flag) {
+  ByteWriter out = begin_value(key, GgufType::boolean);
+  out.number<uint8_t>(flag);
+  append(out, values_, count_);
+}
+
+void GgufMetadata::add(std::string_view key, const std::vector<std::string>& texts) {
+  ByteWriter out = begin_array(key, GgufType::string, texts.size());
+  for (const std::string& text : texts) out.text(text);
+  append(out, values_, count_);
+}
+
+void GgufMetadata::add(std::string_view key, const std::vector<int32_t>& numbers) {
+  ByteWriter out = begin_array(key, GgufType::i32, numbers.size());
+  for (const int32_t number : numbers) out.number(number);
+  append(out, values_, count_);
+}
+
+void GgufMetadata::add(std::string_view key, const std::vector<float>& numbers) {
+  ByteWriter out = begin_array(key, GgufType::f32, numbers.size());
+  for (const float number : numbers) out.number(number);
+  append(out, values_, count_);
+}
+
+void GgufMetadata::add(std::string_view key, const std::vector<bool>& flags) {
+  ByteWriter out = begin_array(key, GgufType::boolean, flags.size());
+  for (const bool flag : flags) out.number<uint8_t>(flag);
+  append(out, values_, count_);
+}
+
+std::vector<uint8_t> GgufMetadata::finish() const {
+  ByteWriter out;
+  out.raw({reinterpret_cast<const uint8_t*>("GGUF"), 4});
+  out.number<uint32_t>(3);
+  out.number<uint64_t>(0);
+  out.number(count_);
+  out.raw(values_);
+  out.fill();
+  return out.bytes();
+}
 
 Status write_gguf_metadata(const std::string& path, const GgufFile& source) {
   ByteWriter out = header_of(source, std::nullopt, 0);
@@ -95,10 +174,17 @@ Status write_gguf_metadata(const std::string& path, const GgufFile& source) {
   return {};
 }
 
-Result<GgufWriter> GgufWriter::create(const std::string& path, const GgufFile& source, uint32_t file_type,
-                                      const std::vector<GgufTensorPlan>& tensors) {
-  ByteWriter out = header_of(source, file_type, tensors.size());
+namespace {
+
+/// The whole header, and the bytes of each tensor.
+struct Layout {
+  ByteWriter header;
   std::vector<uint64_t> sizes;
+};
+
+Layout lay_out(const GgufFile& source, uint32_t file_type, const std::vector<GgufTensorPlan>& tensors) {
+  Layout layout{header_of(source, file_type, tensors.size()), {}};
+  ByteWriter& out = layout.header;
   uint64_t offset = 0;
   for (const GgufTensorPlan& tensor : tensors) {
     const FormatInfo& info = format_info(tensor.format);
@@ -106,22 +192,51 @@ Result<GgufWriter> GgufWriter::create(const std::string& path, const GgufFile& s
     out.text(tensor.name);
     out.number(static_cast<uint32_t>(tensor.shape.size()));
     uint64_t weights = 1;
-    for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend();
-         ++size) {  // the length of a row first
+    for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) {  // the length of a row first
       out.number(static_cast<uint64_t>(*size));
       weights *= static_cast<uint64_t>(*size);
     }
     out.number(static_cast<uint32_t>(info.ggml_type));
     out.number(offset);
-    sizes.push_back(format_bytes_of(tensor.format, weights));
-    offset += sizes.back() + padding_of(sizes.back());
+    layout.sizes.push_back(format_bytes_of(tensor.format, weights));
+    offset += layout.sizes.back() + padding_of(layout.sizes.back());
   }
   out.fill();
-  std::reverse(sizes.begin(), sizes.end());
+  return layout;
+}
+
+}  // namespace
+
+Result<GgufWriter> GgufWriter::create(const std::string& path, const GgufFile& source, uint32_t file_type,
+                                      const std::vector<GgufTensorPlan>& tensors) {
+  Layout layout = lay_out(source, file_type, tensors);
+  std::reverse(layout.sizes.begin(), layout.sizes.end());
   std::FILE* file = std::fopen(path.c_str(), "wbex");
   if (!file) return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
-  GgufWriter writer(path, file, std::move(sizes));
-  TRY(writer.write(out.bytes()));
+  GgufWriter writer(path, file, std::move(layout.sizes));
+  TRY(writer.write(layout.header.bytes()));
+  return writer;
+}
+
+Status GgufWriter::checkpoint() {
+  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) return failure();
+  return {};
+}
+
+Result<GgufWriter> GgufWriter::resume(const std::string& path, const GgufFile& source, uint32_t file_type,
+                                      const std::vector<GgufTensorPlan>& tensors, size_t added) {
+  Layout layout = lay_out(source, file_type, tensors);
+  std::FILE* file = std::fopen(path.c_str(), "r+be");
+  if (!file) return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
+  uint64_t end = layout.header.bytes().size();
+  for (size_t i = 0; i < added; ++i) end += layout.sizes[i] + padding_of(layout.sizes[i]);
+  layout.sizes.erase(layout.sizes.begin(), layout.sizes.begin() + static_cast<std::ptrdiff_t>(added));
+  std::reverse(layout.sizes.begin(), layout.sizes.end());
+  GgufWriter writer(path, file, std::move(layout.sizes));
+  if (std::fseek(file, 0, SEEK_END) != 0 || std::ftell(file) < static_cast<off_t>(end))
+    return bad_input(fmt::format("{}: found {} bytes, allowed with its state are {} and more", path, std::ftell(file), end));
+  if (::ftruncate(::fileno(file), static_cast<off_t>(end)) != 0 || std::fseek(file, 0, SEEK_END) != 0)
+    return writer.failure();
   return writer;
 }
 

@@ -17,6 +17,25 @@ namespace quintet {
 /// A GGUF v3 file with all metadata of `source` and no tensors. Keys that speak of a split set are left out.
 Status write_gguf_metadata(const std::string& path, const GgufFile& source);
 
+/// Metadata that comes from elsewhere than a GGUF file: finish() gives the bytes of one without tensors, for
+/// GgufFile::parse().
+class GgufMetadata {
+ public:
+  void add(std::string_view key, std::string_view text);
+  void add(std::string_view key, uint32_t number);
+  void add(std::string_view key, float number);
+  void add(std::string_view key, bool flag);
+  void add(std::string_view key, const std::vector<std::string>& texts);
+  void add(std::string_view key, const std::vector<int32_t>& numbers);
+  void add(std::string_view key, const std::vector<float>& numbers);
+  void add(std::string_view key, const std::vector<bool>& flags);
+  std::vector<uint8_t> finish() const;
+
+ private:
+  std::vector<uint8_t> values_;
+  uint64_t count_ = 0;
+};
+
 /// A tensor that will be added.
 struct GgufTensorPlan {
   std::string name;
@@ -31,6 +50,12 @@ class GgufWriter {
   /// tensors that will be added, in this order.
   static Result<GgufWriter> create(const std::string& path, const GgufFile& source, uint32_t file_type,
                                    const std::vector<GgufTensorPlan>& tensors);
+
+  /// Everything added so far is on the disk.
+  Status checkpoint();
+  /// Goes on with a file where a writer of the same arguments had added `added` tensors; what lies behind is cut off.
+  static Result<GgufWriter> resume(const std::string& path, const GgufFile& source, uint32_t file_type,
+                                   const std::vector<GgufTensorPlan>& tensors, size_t added);
 
   GgufWriter(GgufWriter&& other) noexcept;
   GgufWriter& operator=(GgufWriter&&) = delete;

@@ -249,27 +249,49 @@ Result<ModelFiles> ModelFiles::open_folder(const std::string& path, const std::v
 
 Status ModelFiles::open_weights(const std::vector<std::string>& names) {
   TRY(refuse_foreign_config(fmt::format("{}/config.json", path_), texts_.config));
-  for (const std::string_view name : {"quantize_config.json", "quant_config.json", "job_new.json"})
-    if (has_name(names, name))
-      return bad_input(
-          fmt::format("{}/{}: found the settings of a quantized model ({}), allowed are weights in F32, F16 "
-                      "or BF16",
-                      path_, name,
-                      name == "job_new.json"        ? "EXL2"
-                      : name == "quant_config.json" ? "AWQ"
-                                                    : "GPTQ"));
+  if (has_name(names, "job_new.json"))
+    return bad_input(fmt::format("{}/job_new.json: found the settings of a quantized model (EXL2), allowed are weights in "
+                                 "F32, F16 or BF16",
+                                 path_));
+  std::string sidecar;
+  TRY(read_sidecar(path_, "quantize_config.json", kMaxConfigBytes, sidecar));
+  TRY_ASSIGN(foreign_, read_foreign_scheme(path_, texts_.config, sidecar));
   TRY(refuse_foreign_folder(path_, names));
 
   // The index decides; without one, the single file of the usual name, or the only one there is.
-  if (has_name(names, kIndexName)) return add_indexed(fmt::format("{}/{}", path_, kIndexName));
+  std::vector<FolderTensor> tensors;
+  if (has_name(names, kIndexName)) {
+    TRY(collect_indexed(fmt::format("{}/{}", path_, kIndexName), tensors));
+    return foreign_ ? add_foreign(tensors) : add_dense(tensors);
+  }
   const auto weights = with_suffix(names, ".safetensors");
   if (weights.size() != 1 && !has_name(weights, kSingleName))
     return bad_input(fmt::format("{}: found {} .safetensors files and no {}, allowed is {} or one file", path_,
                                  weights.size(), kIndexName, kSingleName));
   const auto name = has_name(weights, kSingleName) ? std::string(kSingleName) : weights.front();
   TRY(add_file(fmt::format("{}/{}", path_, name)));
-  for (const auto& tensor : safetensors_.front().tensors()) TRY(add_tensor(tensor, 0));
+  for (const auto& tensor : safetensors_.front().tensors())
+    tensors.push_back({.tensor = &tensor, .path = weight_paths_.front()});
+  return foreign_ ? add_foreign(tensors) : add_dense(tensors);
+}
+
+Status ModelFiles::add_dense(const std::vector<FolderTensor>& tensors) {
+  for (const FolderTensor& tensor : tensors) TRY(add_tensor(*tensor.tensor, tensor.file));
   return {};
+}
+
+Status ModelFiles::add_foreign(const std::vector<FolderTensor>& tensors) {
+  TRY_ASSIGN(ForeignModel model, find_foreign_weights(*foreign_, tensors));
+  foreign_weights_ = std::move(model.weights);
+  for (const ForeignWeight& weight : foreign_weights_) {
+    TRY(refuse_foreign_tensor(weight_paths_[static_cast<size_t>(weight.file)], weight.name));
+    ModelTensor view;
+    view.weight = {.name = weight.name, .format = weight.format, .maker = weight.maker.get()};
+    view.shape = {weight.n, weight.k};
+    view.file = weight.file;
+    tensors_.push_back(std::move(view));
+  }
+  return add_dense(model.others);
 }
 
 Status ModelFiles::add_compressed(const TensorFormats& formats) {
@@ -281,7 +303,7 @@ Status ModelFiles::add_compressed(const TensorFormats& formats) {
     const auto is_part = [&](std::string_view suffix) {
       return name.ends_with(suffix) && formats.contains(name.substr(0, name.size() - suffix.size()));
     };
-    if (is_part(kOutlierRows) || is_part(kOutlierColumns) || is_part(kOutlierValues)) continue;
+    if (is_part(kOutlierRows) || is_part(kOutlierColumns) || is_part(kOutlierValues) || is_part(kRowScales)) continue;
     if (const auto at = formats.find(name); at != formats.end()) {
       TRY(add_compressed_tensor(tensor, at->second));
       ++found;
@@ -311,7 +333,7 @@ Status ModelFiles::add_compressed_tensor(const SafeTensor& tensor, WeightFormat 
   const auto part = [&](std::string_view suffix, std::string_view dtype, std::span<const uint8_t>& bytes) -> Status {
     const auto name = tensor.name + std::string(suffix);
     const SafeTensor* found = file.find(name);
-    if (!found) return fault(name, "nothing", "the outliers' other parts too");
+    if (!found) return fault(name, "nothing", "all parts of a compressed tensor");
     if (found->dtype != dtype) return fault(name, found->dtype, dtype);
     bytes = found->bytes;
     return {};
@@ -321,6 +343,7 @@ Status ModelFiles::add_compressed_tensor(const SafeTensor& tensor, WeightFormat 
     TRY(part(kOutlierColumns, "U16", view.weight.outliers.columns));
     TRY(part(kOutlierValues, "F16", view.weight.outliers.values));
   }
+  if (info.decode_scaled) TRY(part(kRowScales, "F32", view.weight.row_scales));
   tensors_.push_back(std::move(view));
   return {};
 }
@@ -339,7 +362,7 @@ Status ModelFiles::add_tensor(const SafeTensor& tensor, int32_t file) {
   return {};
 }
 
-Status ModelFiles::add_indexed(const std::string& index_path) {
+Status ModelFiles::collect_indexed(const std::string& index_path, std::vector<FolderTensor>& tensors) {
   TRY_ASSIGN(const auto text, read_text_file(index_path, kMaxIndexBytes));
   TRY_ASSIGN(const auto map, read_index(index_path, text));
   std::map<std::string, int32_t, std::less<>> opened;
@@ -361,7 +384,7 @@ Status ModelFiles::add_indexed(const std::string& index_path) {
       return bad_input(
           fmt::format("{}: weight_map: {}: found {}, which has no such tensor, allowed is a file that has it",
                       index_path, printable(tensor), printable(name)));
-    TRY(add_tensor(*found, file));
+    tensors.push_back({.tensor = found, .path = weight_paths_[static_cast<size_t>(file)], .file = file});
   }
   return {};
 }

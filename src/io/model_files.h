@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "io/foreign_weights.h"
 #include "io/gguf.h"
 #include "io/quintet_config.h"
 #include "io/safetensors.h"
@@ -42,8 +43,8 @@ class ModelFiles {
 
   /// A .gguf file or any part of a split one; a folder with config.json and safetensors; a folder that holds
   /// exactly one GGUF model; with `weights` off also a tokenizer.json (by any name that ends in .json) or a folder that has one. Known kinds
-  /// that this program does not read (ONNX, EXL2, pickles, vision and audio models, FP8, GPTQ, AWQ, ...) are
-  /// refused by name.
+  /// that this program does not read (ONNX, EXL2, pickles, vision and audio models, ...) are refused by name. Weights
+  /// that other tools compressed (io/foreign_scheme.h) are made when they are needed (HostWeight::maker).
   static Result<ModelFiles> open(const std::string& path, const OpenOptions& options = {});
 
   /// Whose names tensors have. A folder that `quintet quantize` made from a GGUF file is of kind gguf: its metadata lies
@@ -51,6 +52,8 @@ class ModelFiles {
   Kind kind() const { return gguf_ ? Kind::gguf : Kind::huggingface; }
   /// True where `quintet quantize` wrote it (quant_method "quintet").
   bool compressed() const { return compressed_; }
+  /// How another tool compressed the weights; nothing where they are dense or the project's own.
+  const std::optional<ForeignScheme>& foreign() const { return foreign_; }
   const std::string& path() const { return path_; }
   const std::vector<std::string>& weight_paths() const { return weight_paths_; }
   uint64_t file_bytes() const { return file_bytes_; }  ///< of all weight files
@@ -71,9 +74,11 @@ class ModelFiles {
   Status open_weights(const std::vector<std::string>& names);
   Status add_compressed(const TensorFormats& formats);
   Status add_compressed_tensor(const SafeTensor& tensor, WeightFormat format);
-  Status add_indexed(const std::string& index_path);
+  Status collect_indexed(const std::string& index_path, std::vector<FolderTensor>& tensors);
   Status add_file(const std::string& path);
   Status add_tensor(const SafeTensor& tensor, int32_t file);
+  Status add_dense(const std::vector<FolderTensor>& tensors);
+  Status add_foreign(const std::vector<FolderTensor>& tensors);
   void index_tensors();
 
   std::string path_;
@@ -81,6 +86,8 @@ class ModelFiles {
   uint64_t file_bytes_ = 0;
   std::optional<GgufFile> gguf_;
   bool compressed_ = false;
+  std::optional<ForeignScheme> foreign_;
+  std::vector<ForeignWeight> foreign_weights_;  ///< own names and makers that tensors_ refer to
   std::vector<SafetensorsFile> safetensors_;
   HuggingFaceTexts texts_;
   std::vector<ModelTensor> tensors_;

@@ -18,13 +18,13 @@ namespace quintet {
 ///
 /// A tensor named in `formats` lies in the file as U8 [rows, bytes of a row]: blocks of that format. Beside
 /// it may lie its outliers, NAME.outlier_rows U32 [rows + 1], NAME.outlier_columns U16 and
-/// NAME.outlier_values F16. All other tensors are dense. Where the source was a GGUF file, its metadata lies
+/// NAME.outlier_values F16, and, where its format has them, the scales of its rows, NAME.row_scales F32 [rows]. All other tensors are dense. Where the source was a GGUF file, its metadata lies
 /// in metadata.gguf, a GGUF file without tensors: names are GGUF's then, and config.json holds nothing else.
 inline constexpr std::string_view kQuintetMethod = "quintet";
 inline constexpr int64_t kQuintetVersion = 1;
 inline constexpr std::string_view kQuintetMetadataName = "metadata.gguf";
 inline constexpr std::string_view kOutlierRows = ".outlier_rows", kOutlierColumns = ".outlier_columns",
-                                  kOutlierValues = ".outlier_values";
+                                  kOutlierValues = ".outlier_values", kRowScales = ".row_scales";
 
 using TensorFormats = std::map<std::string, WeightFormat, std::less<>>;
 

@@ -17,17 +17,40 @@ namespace {
 constexpr size_t kEntryBytes = 220;
 constexpr size_t kAlignment = 64;  // of the data within the file
 
+/// Room for the header of so many tensors.
+size_t room_for(size_t tensors, size_t name_bytes) {
+  const size_t wanted = kEntryBytes + tensors * (kEntryBytes + 2 * name_bytes);
+  return (8 + wanted + kAlignment - 1) / kAlignment * kAlignment - 8;
+}
+
 }  // namespace
 
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, size_t tensors,
                                                     size_t name_bytes) {
   std::FILE* file = std::fopen(path.c_str(), "wbex");
   if (!file) return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
-  const size_t wanted = 2 + tensors * (kEntryBytes + 2 * name_bytes);
-  const size_t header_bytes = (8 + wanted + kAlignment - 1) / kAlignment * kAlignment - 8;
-  SafetensorsWriter writer(path, file, header_bytes);
-  const std::vector<uint8_t> room(8 + header_bytes);
+  SafetensorsWriter writer(path, file, room_for(tensors, name_bytes));
+  const std::vector<uint8_t> room(8 + writer.header_bytes_);
   if (std::fwrite(room.data(), 1, room.size(), file) != room.size()) return writer.failure();
+  return writer;
+}
+
+Result<SafetensorsWriter::Progress> SafetensorsWriter::checkpoint() {
+  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) return failure();
+  return Progress{data_bytes_, header_};
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::resume(const std::string& path, size_t tensors, size_t name_bytes,
+                                                    const Progress& progress) {
+  std::FILE* file = std::fopen(path.c_str(), "r+be");
+  if (!file) return io_error(fmt::format("{}: {}", path, std::strerror(errno)));
+  SafetensorsWriter writer(path, file, room_for(tensors, name_bytes));
+  const auto end = static_cast<off_t>(8 + writer.header_bytes_ + progress.data_bytes);
+  if (std::fseek(file, 0, SEEK_END) != 0 || std::ftell(file) < end)
+    return bad_input(fmt::format("{}: found {} bytes, allowed with its state are {} and more", path, std::ftell(file), end));
+  if (::ftruncate(::fileno(file), end) != 0 || std::fseek(file, 0, SEEK_END) != 0) return writer.failure();
+  writer.data_bytes_ = progress.data_bytes;
+  writer.header_ = progress.header;
   return writer;
 }
 
@@ -56,8 +79,7 @@ Status SafetensorsWriter::add(std::string_view name, std::string_view dtype,
   const nlohmann::ordered_json entry = {{"dtype", std::string(dtype)},
                                         {"shape", shape},
                                         {"data_offsets", {data_bytes_, data_bytes_ + bytes.size()}}};
-  header_ += fmt::format("{}{}:{}", header_.size() > 1 ? "," : "",
-                         nlohmann::ordered_json(std::string(name)).dump(), entry.dump());
+  header_ += fmt::format(",{}:{}", nlohmann::ordered_json(std::string(name)).dump(), entry.dump());
   data_bytes_ += bytes.size();
   if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) return failure();
   return {};

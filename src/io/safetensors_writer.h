@@ -24,6 +24,16 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
   ~SafetensorsWriter();
 
+  /// How far a file has come: what was added until then is on the disk.
+  struct Progress {
+    uint64_t data_bytes = 0;
+    std::string header;  ///< of the tensors added, without its end
+  };
+  Result<Progress> checkpoint();
+  /// Goes on with a file where a writer of the same arguments stood at `progress`; what lies behind is cut off.
+  static Result<SafetensorsWriter> resume(const std::string& path, size_t tensors, size_t name_bytes,
+                                          const Progress& progress);
+
   /// `dtype` as the file names it ("U8", "F16"); `bytes` are what dtype and shape ask for.
   Status add(std::string_view name, std::string_view dtype, const std::vector<int64_t>& shape,
              std::span<const uint8_t> bytes);
@@ -39,7 +49,7 @@ class SafetensorsWriter {
   std::FILE* file_;
   size_t header_bytes_;
   uint64_t data_bytes_ = 0;
-  std::string header_ = "{";
+  std::string header_ = R"({"__metadata__":{"format":"pt"})";  // Transformers takes no file without it
 };
 
 }  // namespace quintet

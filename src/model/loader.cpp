@@ -7,20 +7,22 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "model/on_load.h"
 #include "model/weight_map.h"
+#include "quant/quantize.h"
 
 namespace quintet {
 namespace {
 
 /// The parts of a vector one after the other, as floats. They need not be of equal length, as rows of a
 /// matrix must.
-Result<std::vector<float>> decode_vector(const ModelFiles& files, const PlannedWeight& planned) {
+Result<std::vector<float>> decode_vector(const PlannedWeight& planned, std::span<const HostWeight> parts) {
   std::vector<float> values;
-  for (const HostWeight& part : planned.parts) {
+  for (const HostWeight& part : parts) {
     const FormatInfo& format = format_info(part.format);
     if (part.k % format.block_weights != 0) {
-      return bad_input(fmt::format("{}: tensor '{}': {} values are not a whole number of {} blocks",
-                                   files.path(), part.name, part.k, format.name));
+      return bad_input(fmt::format("tensor '{}': {} values are not a whole number of {} blocks", part.name, part.k,
+                                   format.name));
     }
     const size_t begin = values.size();
     values.resize(begin + static_cast<size_t>(part.k));
@@ -32,12 +34,43 @@ Result<std::vector<float>> decode_vector(const ModelFiles& files, const PlannedW
   return values;
 }
 
-Error with_file(const ModelFiles& files, Error error) {
-  if (error.kind == ErrorKind::bad_input) error.message = fmt::format("{}: {}", files.path(), error.message);
+Error with_file(const std::string& path, Error error) {
+  if (error.kind == ErrorKind::bad_input) error.message = fmt::format("{}: {}", path, error.message);
   return error;
 }
 
 }  // namespace
+
+Result<Weight> prepare_weight(const std::string& origin, const PlannedWeight& planned, std::span<const HostWeight> parts,
+                              std::vector<std::vector<float>>& vectors, Backend& backend, OnLoad compress) {
+  std::vector<HostWeight> prepared(parts.begin(), parts.end());
+  std::vector<QuantizedMatrix> made(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    TRY_ASSIGN(prepared[i], made_of(parts[i], made[i]));
+    const auto format = format_on_load(compress, planned.role, prepared[i]);
+    if (!format) continue;
+    Result<QuantizedMatrix> compressed = compress_on_load(compress, *format, prepared[i]);
+    if (!compressed) return with_file(origin, compressed.error());
+    made[i] = std::move(compressed).value();
+    prepared[i] = made[i].view(parts[i].name);
+  }
+  for (const HostWeight& part : prepared)
+    if (const Status checked = check_side_data(part); !checked) return with_file(origin, checked.error());
+  if (planned.role == WeightRole::vector) {
+    Result<std::vector<float>> values = decode_vector(planned, prepared);
+    if (!values) return with_file(origin, values.error());
+    vectors.push_back(std::move(values).value());
+    const std::vector<float>& kept = vectors.back();
+    prepared = {{.name = parts[0].name,
+                 .format = WeightFormat::f32,
+                 .n = 1,
+                 .k = static_cast<int64_t>(kept.size()),
+                 .bytes = {reinterpret_cast<const uint8_t*>(kept.data()), kept.size() * sizeof(float)}}};
+  }
+  Result<Weight> weight = backend.prepare(planned.role, prepared);
+  if (!weight) return with_file(origin, weight.error());
+  return weight;
+}
 
 Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& config, Backend& backend,
                                   const LoadOptions& options) {
@@ -53,8 +86,14 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
   if (options.admit) {
     ModelNeeds needs{.config = config};
     for (const PlannedWeight& planned : plan) {
-      const Result<uint64_t> bytes = backend.packed_bytes(planned.role, planned.parts);
-      if (!bytes) return with_file(source.files, bytes.error());
+      std::vector<HostWeight> parts = planned.parts;
+      for (HostWeight& part : parts)
+        if (const auto format = format_on_load(options.compress, planned.role, part)) {
+          part.format = *format;
+          part.bytes = {};
+        }
+      const Result<uint64_t> bytes = backend.packed_bytes(planned.role, parts);
+      if (!bytes) return with_file(source.files.path(), bytes.error());
       needs.weights_bytes += *bytes;
     }
     TRY(options.admit(needs));
@@ -62,22 +101,9 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
 
   const int64_t begin_us = now_us();
   for (const PlannedWeight& planned : plan) {
-    std::vector<HostWeight> parts = planned.parts;
-    if (planned.role == WeightRole::vector) {
-      TRY_ASSIGN(std::vector<float> values, decode_vector(source.files, planned));
-      source.vectors.push_back(std::move(values));
-      const std::vector<float>& kept = source.vectors.back();
-      parts = {{.name = planned.parts[0].name,
-                .format = WeightFormat::f32,
-                .n = 1,
-                .k = static_cast<int64_t>(kept.size()),
-                .bytes = {reinterpret_cast<const uint8_t*>(kept.data()), kept.size() * sizeof(float)}}};
-    }
-    for (const HostWeight& part : parts)
-      if (const Status checked = check_outliers(part); !checked) return with_file(source.files, checked.error());
-    Result<Weight> prepared = backend.prepare(planned.role, parts);
-    if (!prepared) return with_file(source.files, prepared.error());
-    *planned.target = std::move(prepared).value();
+    TRY_ASSIGN(*planned.target,
+               prepare_weight(source.files.path(), planned, planned.parts, source.vectors, backend,
+                              options.compress));
     weights.bytes += planned.target->bytes;
 
     for (const HostWeight& part : planned.parts) {

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -10,6 +12,7 @@
 #include "io/model_files.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "model/weight_map.h"
 
 namespace quintet {
 
@@ -23,5 +26,11 @@ struct WeightSource {
 /// bad_input, before anything is prepared, where the backend has no kernels for a weight.
 Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& config, Backend& backend,
                                   const LoadOptions& options);
+
+/// One weight of a plan on a backend, made of `parts` (planned.parts, or what stands for them). Vectors are decoded into
+/// `vectors`, which must outlive the weight. `origin` names the file in errors.
+Result<Weight> prepare_weight(const std::string& origin, const PlannedWeight& planned, std::span<const HostWeight> parts,
+                              std::vector<std::vector<float>>& vectors, Backend& backend,
+                              OnLoad compress = OnLoad::none);
 
 }  // namespace quintet

@@ -56,11 +56,16 @@ struct ModelNeeds {
   uint64_t weights_bytes = 0;  ///< packed as the backend packs them
 };
 
+/// What dense weights of linear layers become while they are loaded: INT4 in groups of 128 by plain rounding, with a
+/// thousandth kept in FP16 by magnitude, NF4, E4M3, INT8.
+enum class OnLoad : uint8_t { none, rtn, outlier, nf4, fp8, int8 };
+
 struct LoadOptions {
   int32_t context = 0;             ///< tokens of a sequence that the caller wants, 0: as the model says. Phi-3's 128k
                                    ///< models alone need it: beyond their original length they use other frequencies
   std::string tokenizer_path;      ///< empty: the model's own
   std::string chat_template_path;  ///< empty: the model's own
+  OnLoad compress = OnLoad::none;
   /// Called before the first weight is prepared; its error ends the load.
   std::function<Status(const ModelNeeds&)> admit;
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;

@@ -238,6 +238,25 @@ class Planner {
 
 }  // namespace
 
+std::string gguf_name_of(std::string_view huggingface, bool post_norms) {
+  constexpr std::string_view kLayers = "model.layers.";
+  std::string layer, ending(huggingface.substr(std::min(huggingface.rfind('.'), huggingface.size())));
+  std::string_view stem = huggingface.substr(0, huggingface.size() - ending.size());
+  if (stem.starts_with(kLayers)) {
+    const size_t dot = std::min(stem.find('.', kLayers.size()), stem.size());
+    layer = stem.substr(kLayers.size(), dot - kLayers.size());
+    stem.remove_prefix(std::min(dot + 1, stem.size()));
+  }
+  std::string_view name;
+  for (const TensorName& known : kNames)
+    if (known.huggingface == stem) name = known.gguf;
+  if (post_norms)
+    for (const TensorName& known : kPostNormNames)
+      if (known.huggingface == stem) name = known.gguf;
+  if (name.empty()) return {};
+  return layer.empty() ? fmt::format("{}{}", name, ending) : fmt::format("blk.{}.{}{}", layer, name, ending);
+}
+
 Result<std::vector<PlannedWeight>> plan_weights(const ModelFiles& files, const Architecture& architecture,
                                                 const ModelConfig& config, ModelWeights& weights) {
   return Planner(files, architecture, config, weights).run();

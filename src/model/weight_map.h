@@ -21,6 +21,9 @@ struct PlannedWeight {
   bool plus_one = false;  ///< vectors: 1 is added to each value
 };
 
+/// The name that a GGUF file gives a tensor of a Hugging Face folder; empty where it has none for it.
+std::string gguf_name_of(std::string_view huggingface, bool post_norms);
+
 /// Lists what to prepare, in the order in which a forward pass uses it. Sizes `weights.layer`; pointers into
 /// `weights` stay valid as long as that is not resized. Tensors that are missing, of the wrong shape, or that
 /// nothing would use are bad_input, named with file, what was found and what is allowed.

@@ -2,6 +2,7 @@
 // that a block may lie at any address. Multi-byte fields are read with load_u16 and load_f16.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "tensor/half.h"
@@ -16,6 +17,7 @@ inline uint32_t load_u32(const uint8_t* p) {
   return load_u16(p) | static_cast<uint32_t>(load_u16(p + 2)) << 16;
 }
 inline float load_f16(const uint8_t* p) { return f16_to_f32(load_u16(p)); }
+inline float load_f32(const uint8_t* p) { return std::bit_cast<float>(load_u32(p)); }
 
 /// Weight i (of 32) is d * (q - 8); byte i holds q of weight i in its low half and of weight i + 16 in its
 /// high half.
@@ -98,6 +100,27 @@ struct BlockIq3S {
   uint8_t d[2], q[64], high[8], signs[32], scales[4];
 };
 
+inline constexpr int kNf4BlockWeights = 64;
+
+/// d * kNf4Values[q]; byte i holds q of weight 2 i in its high half and of weight 2 i + 1 in its low half.
+struct BlockNf4 {
+  uint8_t d[2], q[32];
+};
+/// row scale * d * kNf4Values[q], d unsigned.
+struct BlockNf4Dq {
+  uint8_t d, q[32];
+};
+/// row scale * q, q floats E4M3 (tensor/float8.h).
+struct BlockFp8 {
+  uint8_t q[32];
+};
+/// row scale * q, q signed.
+struct BlockInt8 {
+  uint8_t q[32];
+};
+
+static_assert(sizeof(BlockNf4) == 34 && sizeof(BlockNf4Dq) == 33 && sizeof(BlockFp8) == 32 &&
+              sizeof(BlockInt8) == 32);
 static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 &&
               sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ8_0) == 34);
 static_assert(sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110 && sizeof(BlockQ4K) == 144 &&
@@ -130,6 +153,26 @@ inline int unpack_q3_k_scale(const uint8_t* scales, int group) {
 /// The 16 levels of IQ4_NL and IQ4_XS.
 inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
+
+/// The 16 levels of NF4: quantiles of the normal distribution, scaled to [-1, 1] (Dettmers et al., "QLoRA", 2023,
+/// appendix E).
+inline constexpr float kNf4Values[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f};
 
 /// Eight signs (bit 1: negative) of a 7-bit set of IQ2_XXS, IQ2_XS and IQ3_XXS: the eighth makes their number
 /// even.

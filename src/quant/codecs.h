@@ -37,6 +37,17 @@ void decode_iq3_s(const uint8_t* in, size_t blocks, float* out);
 /// Blocks of any member of the project's family of integers.
 void decode_integer_blocks(const IntegerFormat& format, const uint8_t* in, size_t blocks, float* out);
 
+void decode_nf4(const uint8_t* in, size_t blocks, float* out);
+void decode_nf4_dq(const uint8_t* in, size_t blocks, float row_scale, float* out);
+void decode_fp8(const uint8_t* in, size_t blocks, float row_scale, float* out);
+void decode_int8(const uint8_t* in, size_t blocks, float row_scale, float* out);
+
+/// Under a scale of 1.
+template <void (*kDecode)(const uint8_t*, size_t, float, float*)>
+void decode_unscaled(const uint8_t* in, size_t blocks, float* out) {
+  kDecode(in, blocks, 1, out);
+}
+
 template <WeightFormat kFormat>
 void decode_integers(const uint8_t* in, size_t blocks, float* out) {
   decode_integer_blocks(*integer_format(kFormat), in, blocks, out);

@@ -27,6 +27,14 @@ constexpr FormatInfo integers(std::string_view name, IntegerFormat shape) {
   return {kFormat, name, shape.group, bytes, bytes * 8.0 / shape.group, -1, decode_integers<kFormat>};
 }
 
+/// A format whose rows have a scale each.
+template <class Block, DecodeScaledBlocks kDecode>
+constexpr FormatInfo scaled_rows(WeightFormat format, std::string_view name, int block_weights) {
+  FormatInfo info = compressed<Block>(format, name, block_weights, -1, decode_unscaled<kDecode>);
+  info.decode_scaled = kDecode;
+  return info;
+}
+
 using enum WeightFormat;
 
 // The type numbers are those of the GGUF specification.
@@ -66,6 +74,10 @@ constexpr std::array<FormatInfo, kWeightFormats> kTable = {{
     integers<int8_g32_asym>("int8_g32_asym", {8, 32, true}),
     integers<int8_g64_asym>("int8_g64_asym", {8, 64, true}),
     integers<int8_g128_asym>("int8_g128_asym", {8, 128, true}),
+    compressed<BlockNf4>(nf4, "nf4", kNf4BlockWeights, -1, decode_nf4),
+    scaled_rows<BlockNf4Dq, decode_nf4_dq>(nf4_dq, "nf4_dq", kNf4BlockWeights),
+    scaled_rows<BlockFp8, decode_fp8>(fp8, "fp8", kSmallBlockWeights),
+    scaled_rows<BlockInt8, decode_int8>(int8, "int8", kSmallBlockWeights),
 }};
 
 constexpr bool table_is_in_enum_order() {

@@ -20,6 +20,9 @@ enum class WeightFormat : uint8_t {
   int3_g32, int3_g64, int3_g128, int3_g32_asym, int3_g64_asym, int3_g128_asym,
   int4_g64, int4_g128, int4_g64_asym, int4_g128_asym,
   int8_g64, int8_g128, int8_g32_asym, int8_g64_asym, int8_g128_asym,
+  // NF4 (a codebook of 16 for normal weights; quant/blocks.h), its scales in FP16 or in 8 bits under one scale a row;
+  // bytes under one scale a row: floats E4M3, integers.
+  nf4, nf4_dq, fp8, int8,
   count_,
 };
 
@@ -27,6 +30,9 @@ inline constexpr int kWeightFormats = static_cast<int>(WeightFormat::count_);
 
 /// Decodes `blocks` whole blocks of a format into blocks * block_weights floats.
 using DecodeBlocks = void (*)(const uint8_t* blocks_bytes, size_t blocks, float* out);
+
+/// The same of a format whose rows have a scale of their own (HostWeight::row_scales).
+using DecodeScaledBlocks = void (*)(const uint8_t* blocks_bytes, size_t blocks, float row_scale, float* out);
 
 /// One row of the table. A row of a weight matrix is a whole number of blocks along K.
 struct FormatInfo {
@@ -36,7 +42,8 @@ struct FormatInfo {
   int block_bytes;           ///< bytes of a block as it lies in a model file
   double bits;               ///< bits a weight, scales included
   int ggml_type;             ///< the type number in a GGUF file, -1 where the format has none
-  DecodeBlocks decode;       ///< the scalar oracle
+  DecodeBlocks decode;       ///< the scalar oracle; of formats with scales of rows: under a scale of 1
+  DecodeScaledBlocks decode_scaled = nullptr;  ///< null where the format has no scales of rows
 };
 
 /// The table's row of a format.

@@ -28,6 +28,8 @@ HostWeight QuantizedMatrix::view(std::string_view name) const {
     weight.outliers = {.row_begin = bytes_of(outlier_begin),
                        .columns = bytes_of(outlier_column),
                        .values = bytes_of(outlier_value)};
+  if (!row_scales.empty()) weight.row_scales = bytes_of(row_scales);
+  weight.in_perm = in_perm;
   return weight;
 }
 

@@ -32,6 +32,8 @@ struct QuantizedMatrix {
   std::vector<uint32_t> outlier_begin;   ///< [n + 1]; empty: no outliers
   std::vector<uint16_t> outlier_column;  ///< [outliers]
   std::vector<uint16_t> outlier_value;   ///< [outliers] f16 bits
+  std::vector<float> row_scales;         ///< [n] of formats that have them
+  std::vector<int32_t> in_perm;          ///< [k] as in HostWeight; empty: none
   std::string note;  ///< what the method had to do differently (damping raised, ...); usually empty
 
   HostWeight view(std::string_view name) const;
@@ -43,6 +45,13 @@ enum class Granularity : uint8_t { tensor, channel, group };
 /// group in any case, so the bytes are those of the group's format).
 QuantizedMatrix quantize_rtn(const MatrixToQuantize& matrix, const IntegerFormat& format,
                              Granularity granularity);
+
+/// Rounding to nearest into a format without groups of integers: nf4 and nf4_dq (Dettmers et al., "QLoRA", 2023: blocks
+/// of 64 under their absolute maximum, whose double quantization here is 8 bits under one scale a row), fp8 (E4M3) and
+/// int8, both under one scale a row that its largest weight fills.
+QuantizedMatrix quantize_direct(const MatrixToQuantize& matrix, WeightFormat format);
+/// Whether quantize_direct() makes it.
+bool is_direct_format(WeightFormat format);
 
 enum class OutlierSelect : uint8_t {
   magnitude,   ///< the largest weights; ranges cover the rest
@@ -62,6 +71,12 @@ struct OutlierOptions {
 /// Without moments they count as 1. share 0 leaves the search alone.
 QuantizedMatrix quantize_outlier(const MatrixToQuantize& matrix, const IntegerFormat& format,
                                  const OutlierOptions& options);
+
+/// AWQ's scales s [k] for the inputs of weights (quant/quantize_awq.cpp): s_j = (sizes_j / mean)^(a / 2) about 1, a the
+/// twentieth of 1 for which rounding s_j w_j in searched ranges loses least of the output, by the rows' moments. `sizes` [k]
+/// are second moments, too: those of the rows, or what several inputs have in common.
+std::vector<float> search_input_scales(const MatrixToQuantize& rows, const IntegerFormat& format,
+                                       std::span<const float> sizes);
 
 struct GptqOptions {
   double damping =

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -99,9 +100,10 @@ struct Family {
   bool ignore_merges = false;
 };
 
+// Of families with the same steps, the name that is written into new files comes first.
 constexpr Family kFamilies[] = {
-    {"gpt2", gpt2},
     {"gpt-2", gpt2},
+    {"gpt2", gpt2},
     {"phi-2", gpt2},
     {"gpt-neox", gpt2, true},
     {"mpt", gpt2, true},
@@ -111,9 +113,9 @@ constexpr Family kFamilies[] = {
     {"refact", digits_gpt2},
     {"command-r", digits_gpt2, true},
     {"falcon", falcon},
+    {"llama-bpe", llama3, false, true},
     {"llama3", llama3, false, true},
     {"llama-v3", llama3, false, true},
-    {"llama-bpe", llama3, false, true},
     {"falcon3", llama3, false, true},
     {"dbrx", llama3},
     {"qwen2", qwen2, true},
@@ -149,6 +151,28 @@ Status apply_family(TokenizerSpec& spec) {
   }
   return bad_input(fmt::format("{}: the pre-tokenizer '{}' is not known; known are {}", spec.origin,
                                spec.pre_tokenizer.substr(0, 100), known));
+}
+
+namespace {
+
+bool same(const PreTokenizerStep& a, const PreTokenizerStep& b) {
+  return a.kind == b.kind && a.pattern == b.pattern && a.regex == b.regex && a.behavior == b.behavior &&
+         a.invert == b.invert && a.individual == b.individual && a.add_prefix_space == b.add_prefix_space &&
+         a.use_regex == b.use_regex && a.prepend == b.prepend && a.split_words == b.split_words;
+}
+
+}  // namespace
+
+std::string_view family_of(const TokenizerSpec& spec) {
+  const bool nfc = spec.normalizers.size() == 1 && spec.normalizers[0].kind == NormalizerStep::Kind::nfc;
+  if (!nfc && !spec.normalizers.empty()) return {};
+  for (const Family& family : kFamilies) {
+    const Steps steps = family.steps();
+    if (nfc == family.nfc && spec.ignore_merges == family.ignore_merges &&
+        std::equal(steps.begin(), steps.end(), spec.pre_tokenizers.begin(), spec.pre_tokenizers.end(), same))
+      return family.name;
+  }
+  return {};
 }
 
 bool is_known_linear_pattern(std::string_view pattern) {

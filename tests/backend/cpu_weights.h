@@ -50,6 +50,9 @@ inline HalfOffsets halves_of(WeightFormat format) {
     case WeightFormat::q2_k: return {80, 82};
     case WeightFormat::q3_k: return {108, -1};
     case WeightFormat::q6_k: return {208, -1};
+    case WeightFormat::nf4_dq:
+    case WeightFormat::fp8:
+    case WeightFormat::int8: return {};
     default: return {0, -1};
   }
 }
@@ -60,7 +63,8 @@ struct RandomWeight {
   WeightFormat format = WeightFormat::f32;
   int64_t n = 0, k = 0;
   std::vector<uint8_t> bytes;
-  std::vector<float> values;  ///< [n, k] by the scalar codec
+  std::vector<float> row_scales;  ///< [n] where the format has them
+  std::vector<float> values;      ///< [n, k] by the scalar codec
 
   RandomWeight(WeightFormat format, int64_t n, int64_t k) : format(format), n(n), k(k) {
     const FormatInfo& info = format_info(format);
@@ -87,11 +91,20 @@ struct RandomWeight {
                 2);
           }
     }
+    if (format == WeightFormat::fp8)
+      for (auto& byte : bytes)
+        if ((byte & 0x7F) == 0x7F) byte ^= 1;  // NaN
+    if (info.decode_scaled) row_scales = normals(static_cast<size_t>(n), 0.001f);
     values.resize(static_cast<size_t>(n * k));
-    info.decode(bytes.data(), blocks, values.data());
+    for (int64_t row = 0; row < n; ++row) decode_row(host(), row, values.data() + row * k);
   }
 
-  HostWeight host() const { return {.name = name, .format = format, .n = n, .k = k, .bytes = bytes}; }
+  HostWeight host() const {
+    HostWeight weight{.name = name, .format = format, .n = n, .k = k, .bytes = bytes};
+    if (!row_scales.empty())
+      weight.row_scales = {reinterpret_cast<const uint8_t*>(row_scales.data()), row_scales.size() * sizeof(float)};
+    return weight;
+  }
   const float* row(int64_t i) const { return values.data() + i * k; }
 };
 

@@ -44,7 +44,7 @@ TEST(Outliers, UnpackAndLookUpEqualTheOracle) {
     for (const WeightFormat format : kFormats) {
       const OutlierWeight w(format, 37, 256, 40);
       const HostWeight host = w.host();
-      ASSERT_TRUE(check_outliers(host));
+      ASSERT_TRUE(check_side_data(host));
       for (const WeightRole role :
            {WeightRole::linear, WeightRole::embedding, WeightRole::embedding_and_head}) {
         const auto packed = backend->prepare(role, {&host, 1});
@@ -65,7 +65,7 @@ TEST(Outliers, UnpackAndLookUpEqualTheOracle) {
 TEST(Outliers, SlicesKeepTheirRows) {
   const OutlierWeight w(WeightFormat::int4_g128, 30, 128, 25);
   const HostWeight whole = w.host(), part = whole.slice_rows(7, 11);
-  ASSERT_TRUE(check_outliers(part));
+  ASSERT_TRUE(check_side_data(part));
   std::vector<float> a(128), b(128);
   for (int64_t i = 0; i < 11; ++i) {
     decode_row(whole, 7 + i, a.data());

@@ -88,9 +88,9 @@ TEST(Usage, WhatIsMisspeltIsSuggested) {
 }
 
 TEST(Usage, TheVerbIsChecked) {
-  expect_error(run({}), 2, {"no verb", "run, chat, serve, inspect, tokenize, template, bench, quantize, eval"});
+  expect_error(run({}), 2, {"no verb", "run, chat, serve, inspect, tokenize, template, bench, quantize, convert, eval"});
   expect_error(run({"frobnicate"}), 2,
-               {"'frobnicate'", "run, chat, serve, inspect, tokenize, template, bench, quantize, eval"});
+               {"'frobnicate'", "run, chat, serve, inspect, tokenize, template, bench, quantize, convert, eval"});
   expect_error(run({"--frobnicate"}), 2, {"'--frobnicate'"});
 }
 

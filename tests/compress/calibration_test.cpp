@@ -1,18 +1,25 @@
 // Calibration sees what the weights see: statistics against those computed from a layer's inputs by hand.
-#include "compress/calibration.h"
+#include "compress/layer_calibration.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "backend/cpu/cpu.h"
 #include "backend/reference/reference.h"
 #include "compress/observing_backend.h"
 #include "compress/quantize_model.h"
 #include "engine/engine_client.h"
+#include "golden/golden_data.h"
+#include "model/config_reader.h"
 
 namespace quintet {
 namespace {
+
+using testing::load_network;
 
 const std::string kTiny = std::string(QUINTET_SOURCE_DIR) + "/tests/golden/data/tiny/";
 
@@ -24,37 +31,67 @@ std::vector<std::vector<TokenId>> sequences() {
   return all;
 }
 
+/// A folder for hidden states, removed at the end.
+struct WorkPlace {
+  std::string path = ::testing::TempDir() + fmt::format("calibration-{}-{}", ::getpid(), counter());
+  WorkPlace() { std::filesystem::create_directories(path); }
+  ~WorkPlace() { std::filesystem::remove_all(path); }
+  static int counter() {
+    static int next = 0;
+    return next++;
+  }
+};
+
+/// Statistics of all inputs of layer `layer`, reached layer by layer.
+LayerStatistics statistics_of(const std::string& path, Backend& backend, int32_t layer, bool hessians) {
+  const WorkPlace place;
+  const auto files = ModelFiles::open(path);
+  const auto config = read_config(*files, 0);
+  const CalibrationTokens tokens = sequences();
+  auto states = HiddenStates::open(place.path, {.tokens = 120, .hidden = config->hidden});
+  const LayerCalibration::Setup setup{
+      .files = *files, .config = *config, .backend = backend, .tokens = tokens, .threads = 2};
+  const auto calibration = LayerCalibration::make(setup, std::move(states).value(), 0);
+  EXPECT_TRUE(calibration.has_value());
+  for (int32_t i = 0; i < layer; ++i) {
+    EXPECT_TRUE((*calibration)->load(i));
+    EXPECT_TRUE((*calibration)->pass({.advance = true}));
+  }
+  EXPECT_TRUE((*calibration)->load(layer));
+  auto made = (*calibration)->pass({.inputs = {true, true, true, true}, .hessians = hessians, .advance = true});
+  EXPECT_TRUE(made.has_value());
+  return std::move(made).value();
+}
+
 TEST(Calibration, HessiansAreTheMeanProductsOfTheInputs) {
-  // Two backends that share no code of products: the statistics of one are checked with the other's inputs.
-  for (const char* name : {"llama-plain.gguf", "gemma3.gguf", "qwen2.gguf"}) {
+  // Two backends that share no code of products: the statistics of one are checked with the other's inputs, and layers
+  // one by one with the whole model.
+  for (const char* name : {"llama-plain.gguf", "gemma3.gguf", "qwen2.gguf", "phi3", "mistral"}) {
     SCOPED_TRACE(name);
     const auto reference = make_reference_backend();
     const auto cpu = make_cpu_backend({.threads = 1});
-    const auto model = load_model(kTiny + name, *cpu, {}), other = load_model(kTiny + name, *reference, {});
-    ASSERT_TRUE(model && other);
-    const auto hessians = calibrate(*cpu, **model, sequences(),
-                                    {.first_layer = 1, .layers = 1, .hessians = true, .threads = 2});
-    const auto moments = calibrate(*cpu, **model, sequences(), {.first_layer = 0, .layers = 2});
-    ASSERT_TRUE(hessians && moments);
-
-    const LayerWeights& layer = (*other)->weights.layer[1];
-    const Weight* inputs[kLayerInputs] = {&layer.qkv, &layer.attn_out, &layer.gate_up, &layer.mlp_out};
-    for (int i = 0; i < kLayerInputs; ++i) {
+    const auto other = load_network(kTiny + name, *reference);
+    const int32_t last = other->config.layers - 1;
+    const LayerStatistics hessians = statistics_of(kTiny + name, *cpu, last, true),
+                          moments = statistics_of(kTiny + name, *cpu, last, false);
+    LayerWeights& layer = other->weights.layer[static_cast<size_t>(last)];
+    const auto inputs = input_weights(layer);
+    for (size_t i = 0; i < kLayerInputs; ++i) {
       std::vector<double> expected(static_cast<size_t>(inputs[i]->k * inputs[i]->k));
       int64_t seen = 0;
       const auto observed = make_observing_backend(
-          *reference, [&](const Weight& weight) { return &weight == inputs[i]; },
-          [&](const Weight&, const float* x, int64_t rows, int64_t k) {
-            seen += rows;
-            for (int64_t r = 0; r < rows; ++r)
-              for (int64_t a = 0; a < k; ++a)
-                for (int64_t b = 0; b < k; ++b)
-                  expected[static_cast<size_t>(a * k + b)] +=
-                      static_cast<double>(x[r * k + a]) * x[r * k + b];
-          });
-      for (const auto& sequence : sequences()) ASSERT_TRUE(prompt_pass(*observed, **other, sequence, 16));
+          *reference, {.wants = [&](const Weight& weight) { return &weight == inputs[i]; },
+                       .sink = [&](const Weight&, const float* x, int64_t rows, int64_t k) {
+                         seen += rows;
+                         for (int64_t r = 0; r < rows; ++r)
+                           for (int64_t a = 0; a < k; ++a)
+                             for (int64_t b = 0; b < k; ++b)
+                               expected[static_cast<size_t>(a * k + b)] +=
+                                   static_cast<double>(x[r * k + a]) * x[r * k + b];
+                       }});
+      for (const auto& sequence : sequences()) ASSERT_TRUE(prompt_pass(*observed, *other, sequence, 16));
       EXPECT_EQ(seen, 120);
-      const InputStatistics& of = (*hessians)[0][static_cast<size_t>(i)];
+      const InputStatistics& of = hessians[i];
       EXPECT_EQ(of.rows, 120);
       ASSERT_EQ(of.hessian.size(), expected.size());
       double difference = 0, size = 0;
@@ -66,10 +103,36 @@ TEST(Calibration, HessiansAreTheMeanProductsOfTheInputs) {
       // 16-bit activations leave about 2^-12 a product, a layer deep.
       EXPECT_LT(std::sqrt(difference / size), 1e-2) << "input " << i;
       for (int64_t j = 0; j < of.k; ++j)
-        EXPECT_NEAR((*moments)[1][static_cast<size_t>(i)].moments[static_cast<size_t>(j)],
-                    of.moments[static_cast<size_t>(j)], 1e-4f * of.moments[static_cast<size_t>(j)] + 1e-9f);
+        EXPECT_NEAR(moments[i].moments[static_cast<size_t>(j)], of.moments[static_cast<size_t>(j)],
+                    1e-4f * of.moments[static_cast<size_t>(j)] + 1e-9f);
     }
   }
+}
+
+TEST(Calibration, CompressedWeightsTakeTheirPlaceForWhatComesAfter) {
+  const WorkPlace place;
+  const std::string path = kTiny + "qwen2.gguf";
+  const auto cpu = make_cpu_backend({.threads = 1});
+  const auto files = ModelFiles::open(path);
+  const auto config = read_config(*files, 0);
+  const CalibrationTokens tokens = sequences();
+  auto states = HiddenStates::open(place.path, {.tokens = 120, .hidden = config->hidden});
+  const LayerCalibration::Setup setup{.files = *files, .config = *config, .backend = *cpu, .tokens = tokens, .threads = 1};
+  const auto calibration = LayerCalibration::make(setup, std::move(states).value(), 0);
+  ASSERT_TRUE(calibration.has_value());
+  ASSERT_TRUE((*calibration)->load(0));
+  const PassRequest all{.inputs = {true, true, true, true}};
+  const auto before = (*calibration)->pass(all);
+  const ModelTensor* v = files->find("blk.0.attn_v.weight");
+  std::vector<float> zeros(static_cast<size_t>(v->weight.n * v->weight.k));
+  const QuantizedMatrix made = quantize_direct({.name = "v", .n = v->weight.n, .k = v->weight.k, .weights = zeros.data()},
+                                               WeightFormat::int8);
+  ASSERT_TRUE((*calibration)->replace(0, {{"blk.0.attn_v.weight", made.view("blk.0.attn_v.weight")}}));
+  const auto after = (*calibration)->pass(all);
+  ASSERT_TRUE(before && after);
+  EXPECT_EQ((*before)[0].moments, (*after)[0].moments);
+  EXPECT_NE((*before)[1].moments, (*after)[1].moments);
+  EXPECT_NE((*before)[2].moments, (*after)[2].moments);
 }
 
 TEST(Calibration, WatchingChangesNoBit) {
@@ -87,21 +150,21 @@ TEST(Calibration, WatchingChangesNoBit) {
   };
   const auto plain = logits_of(*cpu);
   const auto observed = make_observing_backend(
-      *cpu, [](const Weight&) { return true; }, [](auto&&...) {});
+      *cpu, {.wants = [](const Weight&) { return true; }, .sink = [](auto&&...) {}});
   EXPECT_EQ(logits_of(*observed), plain);
 }
 
 TEST(Calibration, SequencesAreSpreadOverTheText) {
-  const auto cpu = make_cpu_backend({.threads = 1});
-  const auto model = load_model(kTiny + "llama-plain.gguf", *cpu, {});
-  ASSERT_TRUE(model);
+  const auto text_of = load_text(kTiny + "llama-plain.gguf", {});
+  ASSERT_TRUE(text_of);
+  const Tokenizer& tokenizer = *(*text_of)->tokenizer;
   const std::string text(1000, 'x');
-  const auto made = calibration_sequences(**model, text, 5, 50);
+  const auto made = calibration_sequences(tokenizer, text, 5, 50);
   ASSERT_TRUE(made);
   ASSERT_EQ(made->size(), 5u);
   for (const auto& sequence : *made) EXPECT_EQ(sequence.size(), 50u);
-  EXPECT_EQ(calibration_sequences(**model, text, 500, 50)->size(), 20u) << "no stretch twice";
-  const auto none = calibration_sequences(**model, "short", 5, 50);
+  EXPECT_EQ(calibration_sequences(tokenizer, text, 500, 50)->size(), 20u) << "no stretch twice";
+  const auto none = calibration_sequences(tokenizer, "short", 5, 50);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().kind, ErrorKind::bad_input);
 }

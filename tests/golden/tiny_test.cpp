@@ -1,9 +1,11 @@
 // Tiny random models of every architecture against Transformers, from folders and from GGUF files, past the
 // length before stretching and past the sliding window.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "backend/cpu/cpu.h"
 #include "backend/reference/reference.h"
+#include "compress/convert_model.h"
 #include "golden/golden_data.h"
 
 namespace quintet::testing {
@@ -103,6 +105,24 @@ TEST_P(TinyTest, FolderAndGgufAreTheSameNetwork) {
     for (size_t j = 0; j < a->ropes[i].inv_freq.size(); ++j)
       EXPECT_NEAR(b->ropes[i].inv_freq[j] / a->ropes[i].inv_freq[j], 1, 1e-6) << i << ' ' << j;
   }
+}
+
+/// What `quintet convert` makes of a folder is the network of the folder.
+TEST_P(TinyTest, ConvertedFolderEqualsTransformers) {
+  const TinyCase& tiny = GetParam();
+  const Result<ModelFiles> folder = ModelFiles::open(path_of(tiny, "folder"));
+  ASSERT_TRUE(folder.has_value()) << folder.error().message;
+  const WeightFormat stored = folder->tensors().front().weight.format;
+  if (stored == WeightFormat::f32) GTEST_SKIP() << "GGUF's matrices are written in 16 bits";
+  const std::string out = ::testing::TempDir() + fmt::format("convert-{}-{}.gguf", tiny.logits, ::getpid());
+  const auto report = convert_model(path_of(tiny, "folder"), out, {.format = stored, .threads = 1}, {});
+  ASSERT_TRUE(report.has_value()) << report.error().message;
+  EXPECT_EQ(report->layers, read_config(*folder, tiny.context)->layers);
+  const Fixture fixture(kData + "/tiny/" + tiny.logits + ".logits.safetensors");
+  const auto backend = make_reference_backend();
+  const auto model = load_network(out, *backend, tiny.context);
+  EXPECT_LE(distance_of(fixture, *backend, *model, 50), tolerance(fixture.values<float>("noise")[0], backend->info()));
+  std::filesystem::remove(out);
 }
 
 /// How a prompt is cut does not change a bit.

@@ -159,7 +159,7 @@ TEST(Outlier, TheShareIsKeptAndExact) {
     for (const double share : {0.0, 0.001, 0.01}) {
       const QuantizedMatrix q = quantize_outlier(p.matrix(), {}, {.share = share, .select = select});
       EXPECT_EQ(q.outlier_column.size(), static_cast<size_t>(std::llround(share * 40 * 512)));
-      EXPECT_TRUE(check_outliers(q.view("w")));
+      EXPECT_TRUE(check_side_data(q.view("w")));
       if (share == 0) {
         EXPECT_TRUE(q.outlier_begin.empty());
         continue;
@@ -249,12 +249,12 @@ TEST(Weights, ValuesThatCannotBeAreNamed) {
 TEST(Outliers, WrongOnesAreNamed) {
   const Problem p(4, 128, 4);
   const QuantizedMatrix good = quantize_outlier(p.matrix(), {}, {.share = 0.02});
-  ASSERT_TRUE(check_outliers(good.view("w")));
+  ASSERT_TRUE(check_side_data(good.view("w")));
   ASSERT_GE(good.outlier_column.size(), 4u);
   const auto expect_bad = [&](auto&& damage, std::string_view what) {
     QuantizedMatrix q = good;
     damage(q);
-    const Status status = check_outliers(q.view("w"));
+    const Status status = check_side_data(q.view("w"));
     ASSERT_FALSE(status) << what;
     EXPECT_NE(status.error().message.find(what), std::string::npos) << status.error().message;
   };

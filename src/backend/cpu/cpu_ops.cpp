@@ -86,7 +86,7 @@ void CpuOps::pack_rows(const Product& p, int64_t row_begin, Range range, Packed&
            .k = k,
            .norm = norm,
            .eps = p.norm.eps,
-           .in_perm = p.in_perm,
+           .in_perm = p.weight->in_perm.empty() ? p.in_perm : p.weight->in_perm.data(),
            .index = static_cast<int>(row - group.begin),
            .rows = group.rows,
            .work = scratch.work.data(),

@@ -28,6 +28,9 @@ enum class Layout : uint8_t {
   q5_k,
   q6_k,
   i8,
+  w8,   ///< signed bytes under a float a row
+  nf4,  ///< indices into the codebook under a float a row and block
+  f8,   ///< floats E4M3 under a float a row
   count_
 };
 
@@ -56,10 +59,16 @@ constexpr LayoutInfo layout_info(Layout layout) {
     case Layout::q5_k: return {256, 8 * (256 + 64) + 64 + 256, true, 32, true};
     case Layout::q6_k: return {256, 8 * (256 + 128) + 32 + 256, true, 16, false};
     case Layout::i8: return {32, 512 + 128, true, 16, false};
+    case Layout::w8: return {32, 512 + 64, true, 32, false};
+    case Layout::nf4: return {64, 512 + 64, false, 0, false};
+    case Layout::f8: return {32, 512 + 64, false, 0, false};
     case Layout::count_: break;
   }
   return {1, 0, false, 0, false};
 }
+
+/// Whether a tile is nothing but its values, input after input.
+constexpr bool is_dense(Layout layout) { return layout_info(layout).unit_k == 1; }
 
 constexpr int64_t tile_bytes(Layout layout, int64_t k) {
   return k / layout_info(layout).unit_k * layout_info(layout).unit_bytes;

@@ -8,8 +8,9 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "quant/blocks.h"
 #include "quant/integer_format.h"
-#include "tensor/half.h"
+#include "tensor/float8.h"
 
 namespace quintet::cpu {
 namespace {
@@ -211,9 +212,6 @@ bool pack_q6_k(const uint8_t* s, uint8_t* unit, int row) {  // ql[128], qh[64], 
   return finite_half(get_u16(s + 208));
 }
 
-/// The codebook of iq4_nl and iq4_xs.
-constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
 void put_i8_scale(uint8_t* unit, int group, int row, float scale) {
   std::memcpy(unit + 512 + group * 64 + row * 4, &scale, 4);
 }
@@ -285,6 +283,32 @@ bool pack_integers(const IntegerFormat& format, const uint8_t* s, uint8_t* units
   return finite_half(get_u16(s)) && (!format.minimum || finite_half(get_u16(s + 2)));
 }
 
+// NF4: byte `row` of pair p holds the index of input 2 p in its low half, of 2 p + 1 in its high half; 32 pairs, then a
+// float a row. E4M3 and bytes under a scale of the row: that scale behind each 32 inputs, so that nothing but the tile is
+// read.
+bool pack_nf4(const uint8_t* q, float scale, uint8_t* unit, int row) {
+  for (int p = 0; p < 32; ++p)
+    unit[p * kTileRows + row] = static_cast<uint8_t>(q[p] >> 4 | (q[p] & 15) << 4);
+  std::memcpy(unit + 512 + row * 4, &scale, 4);
+  return scale - scale == 0;
+}
+
+bool pack_fp8(const uint8_t* q, float scale, uint8_t* unit, int row) {
+  bool finite = scale - scale == 0;
+  for (int i = 0; i < kBlock; ++i) {
+    unit[i * kTileRows + row] = q[i];
+    finite = finite && !f8_is_nan(q[i]);
+  }
+  std::memcpy(unit + 512 + row * 4, &scale, 4);
+  return finite;
+}
+
+bool pack_int8(const uint8_t* q, float scale, uint8_t* unit, int row) {
+  put_bytes(unit, row, reinterpret_cast<const int8_t*>(q));
+  std::memcpy(unit + 512 + row * 4, &scale, 4);
+  return scale - scale == 0;
+}
+
 bool pack_32(WeightFormat format, const uint8_t* s, uint8_t* unit, int row) {
   uint8_t codes[32];
   const auto put_halves = [&](int at, int count) {
@@ -354,6 +378,10 @@ Layout layout_of(WeightFormat format) {
     case WeightFormat::iq2_s:
     case WeightFormat::iq3_xxs:
     case WeightFormat::iq3_s: return Layout::i8;
+    case WeightFormat::nf4:
+    case WeightFormat::nf4_dq: return Layout::nf4;
+    case WeightFormat::fp8: return Layout::f8;
+    case WeightFormat::int8: return Layout::w8;
     default: break;
   }
   if (const auto integers = integer_format(format)) return integer_layout(*integers);
@@ -391,7 +419,7 @@ bool pack_float_tile(WeightFormat format, const uint8_t* const* rows, int count,
   return bad == 0;
 }
 
-bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, int row) {
+bool pack_unit_row(WeightFormat format, const uint8_t* source, float row_scale, uint8_t* units, int row) {
   switch (format) {
     case WeightFormat::q2_k: return pack_q2_k(source, units, row);
     case WeightFormat::q3_k: return pack_q3_k(source, units, row);
@@ -410,6 +438,10 @@ bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, i
     case WeightFormat::q5_1:
     case WeightFormat::q8_0:
     case WeightFormat::iq4_nl: return pack_32(format, source, units, row);
+    case WeightFormat::nf4: return pack_nf4(source + 2, half_at(source), units, row);
+    case WeightFormat::nf4_dq: return pack_nf4(source + 1, row_scale * static_cast<float>(source[0]), units, row);
+    case WeightFormat::fp8: return pack_fp8(source, row_scale, units, row);
+    case WeightFormat::int8: return pack_int8(source, row_scale, units, row);
     default: return pack_integers(*integer_format(format), source, units, row);
   }
 }
@@ -421,6 +453,9 @@ bool blocks_finite(WeightFormat format, const uint8_t* source, int64_t count) {
       if ((get_u16(source + i * step + step - 2) & 0x7F80u) == 0x7F80u) return false;
     return true;
   }
+  if (format == WeightFormat::nf4_dq || format == WeightFormat::int8) return true;
+  if (format == WeightFormat::fp8)
+    return std::none_of(source, source + count * kBlock, [](uint8_t bits) { return f8_is_nan(bits); });
   int first = 0, second = -1;  // where a block keeps its halves
   switch (format) {
     case WeightFormat::q5_1:
@@ -476,6 +511,16 @@ void unpack_unit_row(Layout layout, const uint8_t* u, int row, float* out) {
     case Layout::i8:
       for (int k = 0; k < 32; ++k)
         out[k] = get_f32(u + 512 + k / 16 * 64 + row * 4) * static_cast<float>(byte_at(u, row, k));
+      return;
+    case Layout::w8:
+      for (int k = 0; k < 32; ++k) out[k] = get_f32(u + 512 + row * 4) * static_cast<float>(byte_at(u, row, k));
+      return;
+    case Layout::nf4:
+      for (int k = 0; k < 64; ++k)
+        out[k] = get_f32(u + 512 + row * 4) * kNf4Values[u[k / 2 * kTileRows + row] >> (4 * (k % 2)) & 15];
+      return;
+    case Layout::f8:
+      for (int k = 0; k < 32; ++k) out[k] = get_f32(u + 512 + row * 4) * f8_to_f32(u[k * kTileRows + row]);
       return;
     case Layout::q2_k:
       for (int k = 0; k < 256; ++k) {

@@ -18,8 +18,8 @@ int pack_step(WeightFormat format);
 bool pack_float_tile(WeightFormat format, const uint8_t* const* rows, int count, int64_t k, uint8_t* tile);
 
 /// Writes row `row` of the units at `units` from the source blocks of pack_step(format) inputs of a
-/// compressed format. False: a scale is not finite.
-bool pack_unit_row(WeightFormat format, const uint8_t* source, uint8_t* units, int row);
+/// compressed format, `row_scale` being HostWeight::row_scale(). False: a scale (or a value of E4M3) is not finite.
+bool pack_unit_row(WeightFormat format, const uint8_t* source, float row_scale, uint8_t* units, int row);
 
 /// Whether the scales (of a float format: the values) of `count` source blocks are finite.
 bool blocks_finite(WeightFormat format, const uint8_t* source, int64_t count);

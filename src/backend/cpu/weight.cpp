@@ -88,7 +88,7 @@ int64_t pack_tile(const HostWeight& part, const Segment& segment, int64_t tile) 
   uint8_t* out = segment.data + static_cast<size_t>(tile) * tile_size;
   if ((tile + 1) * kTileRows > part.n) std::memset(out, 0, tile_size);  // rows that do not exist
   int64_t bad = -1;
-  if (!info.integer) {
+  if (is_dense(segment.layout)) {
     const uint8_t* rows[kTileRows] = {};
     const auto count = static_cast<int>(std::min<int64_t>(kTileRows, part.n - tile * kTileRows));
     for (int row = 0; row < count; ++row)
@@ -102,9 +102,10 @@ int64_t pack_tile(const HostWeight& part, const Segment& segment, int64_t tile) 
     if (index >= part.n) break;
     const uint8_t* source = part.bytes.data() + static_cast<size_t>(index) * row_bytes;
     uint8_t* unit = out;
+    const float row_scale = part.row_scale(index);
     bool finite = true;
     for (int64_t k = 0; k < part.k; k += step) {
-      finite &= pack_unit_row(part.format, source, unit, row);
+      finite &= pack_unit_row(part.format, source, row_scale, unit, row);
       source += step / format.block_weights * format.block_bytes;
       unit += step / info.unit_k * info.unit_bytes;
     }
@@ -129,7 +130,7 @@ void add_outliers(const HostWeight& part, Segment& segment) {
 Error not_finite(const HostWeight& part, int64_t row) {
   return bad_input(
       fmt::format("tensor {}: row {} holds a {} that is NaN or infinite; every one must be finite", part.name,
-                  row, layout_info(layout_of(part.format)).integer ? "scale" : "value"));
+                  row, is_dense(layout_of(part.format)) ? "value" : "scale"));
 }
 
 /// A row of a table that is not finite, or -1. Reads the mapped bytes once and lets them go.
@@ -166,14 +167,19 @@ Result<std::unique_ptr<CpuWeight>> pack_weight(WeightRole role, std::span<const 
   QUINTET_CHECK(!parts.empty());
   auto weight = std::make_unique<CpuWeight>();
   weight->k = parts[0].k;
-  for (const HostWeight& part : parts) TRY(check_part(part, weight->k));
+  for (const HostWeight& part : parts) {
+    TRY(check_part(part, weight->k));
+    if (!std::ranges::equal(part.in_perm, parts[0].in_perm))
+      return bad_input(fmt::format("tensor {}: found another order of its inputs than that of tensor {}, allowed for "
+                                   "parts of one weight is the same",
+                                   part.name, parts[0].name));
+  }
+  weight->in_perm.assign(parts[0].in_perm.begin(), parts[0].in_perm.end());
 
   if (role == WeightRole::vector) {
     for (const HostWeight& part : parts) {
       std::vector<float> values(static_cast<size_t>(part.n * part.k));
-      format_info(part.format)
-          .decode(part.bytes.data(),
-                  values.size() / static_cast<size_t>(format_info(part.format).block_weights), values.data());
+      for (int64_t row = 0; row < part.n; ++row) decode_row(part, row, values.data() + row * part.k);
       for (size_t i = 0; i < values.size(); ++i)
         if (!(values[i] - values[i] == 0)) return not_finite(part, static_cast<int64_t>(i) / part.k);
       weight->vector.insert(weight->vector.end(), values.begin(), values.end());
@@ -265,6 +271,10 @@ void unpack_row(const CpuWeight& weight, int64_t row, float* out) {
         segment.data + static_cast<size_t>(index / kTileRows * tile_bytes(segment.layout, weight.k));
     for (int64_t k = 0; k < weight.k; k += info.unit_k, unit += info.unit_bytes)
       unpack_unit_row(segment.layout, unit, static_cast<int>(index % kTileRows), out + k);
+    if (!weight.in_perm.empty()) {
+      const std::vector<float> stored(out, out + weight.k);
+      for (size_t i = 0; i < stored.size(); ++i) out[weight.in_perm[i]] = stored[i];
+    }
     for (const TileOutlier& outlier : segment.outliers_of(index / kTileRows))
       if (outlier.row == index % kTileRows) out[outlier.column] += outlier.value;
     return;

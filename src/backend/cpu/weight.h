@@ -59,6 +59,7 @@ struct CpuWeight : PackedWeight {
   int64_t k = 0;
   std::vector<Segment> segments;  ///< linear roles
   std::vector<float> vector;      ///< role vector
+  std::vector<int32_t> in_perm;   ///< as in HostWeight, of all segments; empty: none
   HostWeight table;               ///< role embedding: rows are decoded from the file as they are looked up
   Arena::Block memory;
   uint64_t memory_bytes = 0;

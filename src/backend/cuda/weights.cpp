@@ -63,6 +63,10 @@ Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
 Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWeight> parts) {
   CudaWeight packed;
   for (const HostWeight& part : parts) {
+    if (!part.in_perm.empty())
+      return bad_input(fmt::format("tensor {}: found inputs in another order (act-order), allowed on the GPU are weights that lie in order so far", part.name));
+    if (!part.row_scales.empty())
+      return bad_input(fmt::format("tensor {}: found {}, whose rows have scales, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats()));
     if (!part.outliers.empty())
       return bad_input(fmt::format("tensor {}: found outliers kept apart, allowed on the GPU are weights without them so far", part.name));
     const ProductKernels* kernels = product_kernels(part.format);

@@ -15,7 +15,9 @@ void ReferenceWeight::decode_row(int64_t row, float* out) const {
           .n = part.rows,
           .k = k,
           .bytes = part.bytes,
-          .outliers = {.row_begin = part.outlier_rows, .columns = part.outlier_columns, .values = part.outlier_values}};
+          .outliers = {.row_begin = part.outlier_rows, .columns = part.outlier_columns, .values = part.outlier_values},
+          .row_scales = part.row_scales,
+          .in_perm = part.in_perm};
       quintet::decode_row(weight, row, out);
       return;
     }
@@ -69,7 +71,8 @@ Result<Weight> prepare_weight(WeightRole role, std::span<const HostWeight> parts
                   "tensor '{}': {} bytes for {} x {}", part.name, part.bytes.size(), part.n, part.k);
     const auto copy = [](std::span<const uint8_t> bytes) { return std::vector<uint8_t>(bytes.begin(), bytes.end()); };
     packed->parts.push_back({part.format, part.n, copy(part.bytes), copy(part.outliers.row_begin),
-                             copy(part.outliers.columns), copy(part.outliers.values)});
+                             copy(part.outliers.columns), copy(part.outliers.values),
+                             copy(part.row_scales), {part.in_perm.begin(), part.in_perm.end()}});
     weight.part_rows.push_back(part.n);
     weight.n += part.n;
     weight.bytes += part.stored_bytes();

@@ -17,6 +17,8 @@ struct ReferencePart {
   int64_t rows = 0;
   std::vector<uint8_t> bytes;  // [rows, k] blocks of `format`
   std::vector<uint8_t> outlier_rows, outlier_columns, outlier_values;  // as in Outliers; empty where it has none
+  std::vector<uint8_t> row_scales;  // as in HostWeight
+  std::vector<int32_t> in_perm;     // as in HostWeight
 };
 
 struct ReferenceWeight : PackedWeight {

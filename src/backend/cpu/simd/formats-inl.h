@@ -112,6 +112,15 @@ struct Tile<Layout::i8> {
   }
 };
 
+template <>
+struct Tile<Layout::w8> {
+  template <int P>
+  static HWY_INLINE S codes(const uint8_t* u, int) {
+    return load_i8(u + P * 32);
+  }
+  static HWY_INLINE F scale(const uint8_t* u, int) { return load(reinterpret_cast<const float*>(u + 512)); }
+};
+
 // Products of the super-block's half and a 4, 6 or 8-bit scale are exact in float.
 template <>
 struct Tile<Layout::q2_k> {  // 8 x 128 codes, d, dmin, 16 x 16 scales: low nibble scale, high minimum
@@ -208,6 +217,7 @@ HWY_INLINE void visit_layout(Layout layout, Visit&& visit) {
     case Layout::q5_k: return visit.template operator()<Layout::q5_k>();
     case Layout::q6_k: return visit.template operator()<Layout::q6_k>();
     case Layout::i8: return visit.template operator()<Layout::i8>();
+    case Layout::w8: return visit.template operator()<Layout::w8>();
     default: return;
   }
 }

@@ -152,6 +152,34 @@ void product_float(const TileProduct& p) {
   for (int r = 0; r < kRows; ++r) store(acc[r], p.acc + r * 16);
 }
 
+/// Values under scales: each weight is rounded to what the scalar codec gives, then as for float weights.
+template <Layout kLayout, int kRows>
+void product_scaled(const TileProduct& p) {
+  constexpr LayoutInfo info = layout_info(kLayout);
+  F acc[kRows];
+  for (int r = 0; r < kRows; ++r) acc[r] = load(p.acc + r * 16);
+  const float* x = p.x.values + static_cast<size_t>(p.first) * kRows;
+  const uint8_t* unit = p.tile + static_cast<size_t>(p.first / info.unit_k) * info.unit_bytes;
+  for (int k = 0; k < p.count; k += info.unit_k, unit += info.unit_bytes) {
+    const F scale = load(reinterpret_cast<const float*>(unit + 512));
+    const auto add = [&](F weight) HWY_ATTR {
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) acc[r] = fma(weight, set(x[r]), acc[r]);
+      x += kRows;
+    };
+    if constexpr (kLayout == Layout::nf4) {
+      for (int pair = 0; pair < info.unit_k / 2; ++pair) {
+        add(mul(scale, look_up_nibbles<false>(unit + pair * 16, kNf4Values)));
+        add(mul(scale, look_up_nibbles<true>(unit + pair * 16, kNf4Values)));
+      }
+    } else {
+      const F exact = set(256.0f);
+      for (int i = 0; i < info.unit_k; ++i) add(mul(scale, mul(load_f8_small(unit + i * 16), exact)));
+    }
+  }
+  for (int r = 0; r < kRows; ++r) store(acc[r], p.acc + r * 16);
+}
+
 #if HWY_TARGET == HWY_AVX3
 constexpr int kGroupSizes[] = {12, 8, 4, 2, 1, 0};
 #define GROUP_SIZES(X) X(12) X(8) X(4) X(2) X(1)
@@ -173,6 +201,13 @@ void product(const TileProduct& p) {
   if (p.layout == Layout::f32) return of_float.template operator()<Layout::f32>();
   if (p.layout == Layout::f16) return of_float.template operator()<Layout::f16>();
   if (p.layout == Layout::bf16) return of_float.template operator()<Layout::bf16>();
+#define SCALED_CASE(N) \
+  case N: return product_scaled<L, N>(p);
+  const auto of_scaled = [&]<Layout L>() {
+    switch (p.x.rows) { GROUP_SIZES(SCALED_CASE) }
+  };
+  if (p.layout == Layout::nf4) return of_scaled.template operator()<Layout::nf4>();
+  if (p.layout == Layout::f8) return of_scaled.template operator()<Layout::f8>();
   if (!p.panel) {
 #define DIRECT_CASE(N) \
   case N: return product_direct<L, N>(p);

@@ -4,6 +4,7 @@
 #include "backend/cpu/kernels.h"
 
 // The vectors first, then what is written on them.
+#include "quant/blocks.h"
 // clang-format off
 #include "backend/cpu/simd/vector-inl.h"
 #include "backend/cpu/simd/formats-inl.h"

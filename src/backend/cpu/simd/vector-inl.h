@@ -223,6 +223,42 @@ HWY_INLINE F load_i8_as_float(const uint8_t* p) {
   return r;
 }
 
+/// 16 floats E4M3, 2^8 times too small: as halves their bits are these.
+HWY_INLINE F load_f8_small(const uint8_t* p) {
+  using DU16 = hn::Rebind<uint16_t, DF>;
+  using D8 = hn::Rebind<uint8_t, DF>;
+  F r;
+  EACH {
+    const auto wide = hn::PromoteTo(DU16(), hn::LoadU(D8(), p + i * kLanes));
+    const auto sign = hn::ShiftLeft<8>(hn::And(wide, hn::Set(DU16(), 0x80)));
+    const auto rest = hn::ShiftLeft<7>(hn::And(wide, hn::Set(DU16(), 0x7F)));
+    r.v[i] = hn::PromoteTo(DF(), hn::BitCast(DH(), hn::Or(sign, rest)));
+  }
+  return r;
+}
+
+/// table[nibble] of 16 bytes' halves: the low ones, or (kHigh) the high ones.
+template <bool kHigh>
+HWY_INLINE F look_up_nibbles(const uint8_t* p, const float* table) {
+  using D8 = hn::Rebind<uint8_t, DF>;
+  F r;
+  EACH {
+    const auto wide = hn::PromoteTo(DI(), hn::LoadU(D8(), p + i * kLanes));
+    const auto index = kHigh ? hn::ShiftRight<4>(wide) : hn::And(wide, hn::Set(DI(), 15));
+    if constexpr (kLanes == 16) {
+      r.v[i] = hn::TableLookupLanes(hn::LoadU(DF(), table), hn::IndicesFromVec(DF(), index));
+    } else if constexpr (kLanes == 8) {
+      const auto within = hn::IndicesFromVec(DF(), hn::And(index, hn::Set(DI(), 7)));
+      const auto low = hn::TableLookupLanes(hn::LoadU(DF(), table), within);
+      const auto high = hn::TableLookupLanes(hn::LoadU(DF(), table + 8), within);
+      r.v[i] = hn::IfThenElse(hn::RebindMask(DF(), hn::Gt(index, hn::Set(DI(), 7))), high, low);
+    } else {
+      r.v[i] = hn::GatherIndex(DF(), table, index);
+    }
+  }
+  return r;
+}
+
 /// `value` in the lanes where a is not `what`, else 0.
 HWY_INLINE F zero_where(F a, float what, F value) {
   EACH value.v[i] = hn::IfThenZeroElse(hn::Eq(a.v[i], hn::Set(DF(), what)), value.v[i]);

@@ -1,0 +1,53 @@
+// Which format each tensor gets so that a whole model fits into so many bytes and loses least.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "compress/quantize_model.h"
+
+namespace quintet {
+
+struct ChooseRequest {
+  uint64_t target_bytes = 0;  ///< of all tensors, as they will be stored
+  int64_t probe_tokens = 512; ///< on which the loss is measured
+  /// done of all steps. false: stop (cancelled).
+  std::function<bool(uint64_t done, uint64_t all)> progress;
+};
+
+/// Tensors that share an input, or the embedding, or the head.
+struct FormatChoice {
+  std::string name;                  ///< "layer 3: gate, up", "embedding"
+  std::vector<std::string> tensors;
+  WeightFormat format = WeightFormat::f16;
+  bool changed = false;              ///< false: they stay as they are
+  uint64_t bytes = 0;
+  double probe_kl = 0;               ///< measured with these tensors alone in 3 bits
+  double expected_kl = 0;            ///< of the chosen format
+};
+
+struct ChosenFormats {
+  std::vector<FormatChoice> choices;
+  uint64_t bytes = 0;        ///< of all tensors
+  double expected_kl = 0;    ///< the sum: as far as losses add up
+  std::vector<FormatOverride> overrides;  ///< what makes quantize_model() do it
+};
+
+/// Measures, for each group of tensors, the KL divergence of the model whose other weights are the source's from the source,
+/// with the group in 3 bits; other formats' losses are taken to be in proportion to their error, weighted by the inputs'
+/// second moments. Then takes, from the smallest formats up, the step that saves most loss a byte, until the room is used.
+/// `options` as for quantize_model: calibration text, samples, length, threads. The whole model is loaded. bad_input where
+/// even the smallest formats do not fit; names both sizes.
+Result<ChosenFormats> choose_formats(const std::string& source, Backend& backend, const QuantizeOptions& options,
+                                     const ChooseRequest& request);
+
+/// Bytes that are left for weights on a GPU of so many bytes beside the cache of `users` sequences of `context` tokens in
+/// FP16, the workspace, and what a driver keeps. bad_input where nothing is left; `sum` says what takes what.
+Result<uint64_t> weight_room(const std::string& source, uint64_t gpu_bytes, int64_t context, int64_t users,
+                             std::string& sum);
+
+}  // namespace quintet

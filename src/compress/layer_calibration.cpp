@@ -1,0 +1,202 @@
+// One layer as a model of its own, between a backend that puts rows in and takes rows out.
+#include "compress/layer_calibration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "compress/observing_backend.h"
+#include "engine/engine_client.h"
+#include "model/loader.h"
+#include "quant/products.h"
+#include "quant/quantize.h"
+
+namespace quintet {
+namespace {
+
+constexpr int32_t kChunk_tokens = 512;
+
+/// Sums up the inputs of some of a layer's weights.
+class Watcher {
+ public:
+  Watcher(LayerWeights& layer, const PassRequest& request, int threads) : hessians_(request.hessians), threads_(threads) {
+    made_.resize(kLayerInputs);
+    const auto weights = input_weights(layer);
+    for (int i = 0; i < kLayerInputs; ++i) {
+      if (!request.inputs[i]) continue;
+      InputStatistics& of = made_[static_cast<size_t>(i)];
+      of.k = weights[static_cast<size_t>(i)]->k;
+      of.moments.resize(static_cast<size_t>(of.k));
+      if (hessians_) of.hessian.resize(static_cast<size_t>(of.k * of.k));
+      by_weight_[weights[static_cast<size_t>(i)]] = &of;
+    }
+  }
+
+  bool wants(const Weight& weight) const { return by_weight_.contains(&weight); }
+
+  void see(const Weight& weight, const float* x, int64_t rows, int64_t k) {
+    InputStatistics& of = *by_weight_.at(&weight);
+    of.rows += rows;
+    if (hessians_) {
+      const FloatMatrix inputs{const_cast<float*>(x), rows, k, k};  // read alone
+      add_product(inputs, inputs, 1, true, threads_, {of.hessian.data(), k, k, k});
+      return;
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < k; ++i) of.moments[static_cast<size_t>(i)] += x[r * k + i] * x[r * k + i];
+  }
+
+  LayerStatistics finish() {
+    for (InputStatistics& of : made_)
+      if (of.k > 0) finish(of);
+    return std::move(made_);
+  }
+
+ private:
+  static void finish(InputStatistics& of) {
+    const float scale = 1 / static_cast<float>(std::max<int64_t>(of.rows, 1));
+    if (of.hessian.empty()) {
+      for (float& moment : of.moments) moment *= scale;
+      return;
+    }
+    const auto at = [&](int64_t i, int64_t j) -> float& { return of.hessian[static_cast<size_t>(i * of.k + j)]; };
+    for (int64_t i = 0; i < of.k; ++i) {
+      for (int64_t j = i; j < of.k; ++j) at(j, i) = at(i, j) *= scale;  // the upper half alone was summed
+      of.moments[static_cast<size_t>(i)] = at(i, i);
+    }
+  }
+
+  bool hessians_;
+  int threads_;
+  LayerStatistics made_;
+  std::unordered_map<const Weight*, InputStatistics*> by_weight_;
+};
+
+}  // namespace
+
+std::array<Weight*, kLayerInputs> input_weights(LayerWeights& layer) {
+  return {&layer.qkv, &layer.attn_out, &layer.gate_up, &layer.mlp_out};
+}
+
+Result<std::unique_ptr<LayerCalibration>> LayerCalibration::make(const Setup& setup, HiddenStates states,
+                                                                 int32_t first_layer) {
+  std::unique_ptr<LayerCalibration> made(new LayerCalibration(setup, std::move(states)));
+  const Architecture* architecture = find_architecture(setup.config.architecture);
+  QUINTET_CHECK(architecture, "no architecture '{}'", setup.config.architecture);
+  TRY_ASSIGN(made->plan_, plan_weights(setup.files, *architecture, setup.config, made->planned_for_));
+  made->one_.config = setup.config;
+  made->one_.config.layers = 1;
+  made->one_.weights.layer.resize(1);
+  if (first_layer == 0) TRY(made->embed());
+  return made;
+}
+
+Status LayerCalibration::embed() {
+  const auto table = std::find_if(plan_.begin(), plan_.end(), [&](const PlannedWeight& planned) {
+    return planned.target == &planned_for_.embedding;
+  });
+  QUINTET_CHECK(table != plan_.end() && table->parts.size() == 1, "a model without one embedding");
+  QuantizedMatrix made;
+  TRY_ASSIGN(const HostWeight weight, made_of(table->parts[0], made));
+  int64_t row = 0;
+  for (const auto& sequence : setup_.tokens)
+    for (const TokenId token : sequence) {
+      float* out = states_.row_in(row++);
+      decode_row(weight, token, out);
+      for (int64_t i = 0; i < weight.k; ++i) out[i] *= setup_.config.embedding_scale;
+    }
+  return {};
+}
+
+Status LayerCalibration::prepare(const PlannedWeight& planned, std::span<const HostWeight> parts, Weight& target) {
+  TRY_ASSIGN(target, prepare_weight(setup_.files.path(), planned, parts, vectors_, setup_.backend));
+  return {};
+}
+
+Status LayerCalibration::load(int32_t layer) {
+  layer_ = layer;
+  one_.config.layer = {setup_.config.layer[static_cast<size_t>(layer)]};
+  one_.weights.layer[0] = {};
+  vectors_.clear();
+  const LayerWeights& from = planned_for_.layer[static_cast<size_t>(layer)];
+  LayerWeights& to = one_.weights.layer[0];
+  for (const PlannedWeight& planned : plan_) {
+    const auto* at = reinterpret_cast<const std::byte*>(planned.target);
+    const auto* begin = reinterpret_cast<const std::byte*>(&from);
+    if (std::less<>()(at, begin) || !std::less<>()(at, begin + sizeof from)) continue;
+    TRY(prepare(planned, planned.parts, *reinterpret_cast<Weight*>(reinterpret_cast<std::byte*>(&to) + (at - begin))));
+    for (const HostWeight& part : planned.parts) drop_pages(part.bytes);
+  }
+  return {};
+}
+
+Status LayerCalibration::replace(int input, const std::map<std::string, HostWeight, std::less<>>& made) {
+  const Weight* target = input_weights(planned_for_.layer[static_cast<size_t>(layer_)])[static_cast<size_t>(input)];
+  const auto planned =
+      std::find_if(plan_.begin(), plan_.end(), [&](const PlannedWeight& weight) { return weight.target == target; });
+  QUINTET_CHECK(planned != plan_.end(), "input {} of layer {}", input, layer_);
+  std::vector<HostWeight> parts = planned->parts;
+  std::map<std::string_view, int64_t> rows_before;  // of parts that are rows of one tensor
+  for (HostWeight& part : parts) {
+    const auto found = made.find(part.name);
+    int64_t& first = rows_before[part.name];
+    const int64_t rows = part.n;
+    if (found != made.end()) part = found->second.n == rows ? found->second : found->second.slice_rows(first, rows);
+    first += rows;
+  }
+  return prepare(*planned, parts, *input_weights(one_.weights.layer[0])[static_cast<size_t>(input)]);
+}
+
+Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
+  LayerWeights& layer = one_.weights.layer[0];
+  Watcher watcher(layer, request, setup_.threads);
+  ObservingOptions options{
+      .wants = [&](const Weight& weight) { return watcher.wants(weight); },
+      .sink = [&](const Weight& weight, const float* x, int64_t rows, int64_t k) { watcher.see(weight, x, rows, k); }};
+  int64_t entered = 0, left = 0;
+  options.enter = [&](float* rows, int64_t count) {
+    std::memcpy(rows, states_.row_in(entered), static_cast<size_t>(count * states_.hidden()) * sizeof(float));
+    entered += count;
+  };
+  if (request.advance) {
+    options.leave = [&](const float* rows, int64_t count) {
+      std::memcpy(states_.row_out(left), rows, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
+      left += count;
+    };
+  } else {
+    for (int i = 0; i < kLayerInputs; ++i)
+      if (request.inputs[i]) options.last = input_weights(layer)[static_cast<size_t>(i)];
+  }
+  const auto observed = make_observing_backend(setup_.backend, std::move(options));
+  for (const auto& sequence : setup_.tokens) {
+    TRY(prompt_pass(*observed, one_, sequence, kChunk_tokens));
+    if (setup_.goes_on && !setup_.goes_on()) return Error{ErrorKind::cancelled, "stopped by a signal"};
+  }
+  if (request.advance) TRY(states_.swap());
+  return watcher.finish();
+}
+
+Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, std::string_view text, int64_t samples,
+                                                int64_t length) {
+  const std::vector<TokenId> tokens = tokenizer.encode(text, {.add_bos = false});
+  const TokenizerSpec& spec = tokenizer.spec();
+  const int64_t lead = spec.add_bos && spec.bos ? 1 : 0, body = length - lead;
+  const int64_t there = static_cast<int64_t>(tokens.size()) / body;
+  if (there < 1)
+    return bad_input(fmt::format("calibration text: found {} tokens, allowed are {} and more (--length)",
+                                 tokens.size(), body));
+  const int64_t count = std::min(samples, there);
+  CalibrationTokens sequences;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(i * there / count * body);
+    std::vector<TokenId>& sequence = sequences.emplace_back();
+    if (lead) sequence.push_back(*spec.bos);
+    sequence.insert(sequence.end(), begin, begin + static_cast<std::ptrdiff_t>(body));
+  }
+  return sequences;
+}
+
+}  // namespace quintet

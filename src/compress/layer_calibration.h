@@ -1,0 +1,85 @@
+// Runs calibration tokens through a model layer by layer: one layer's weights are in memory at a time, and those that
+// are compressed already take the place of the source's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "compress/hidden_states.h"
+#include "model/model.h"
+#include "model/weight_map.h"
+
+namespace quintet {
+
+/// Of the inputs of one weight; tensors that are parts of one weight (q, k and v) share it.
+struct InputStatistics {
+  int64_t k = 0;
+  int64_t rows = 0;            ///< inputs that were seen
+  std::vector<float> moments;  ///< [k] mean of x_j^2
+  std::vector<float> hessian;  ///< [k, k] mean of x_i x_j; empty where not asked for
+};
+
+/// By layer: the inputs of qkv, attn_out, gate_up and mlp_out, in this order.
+inline constexpr int kLayerInputs = 4;
+using LayerStatistics = std::vector<InputStatistics>;  ///< [kLayerInputs]
+/// The four weights of a layer, in the order of their inputs.
+std::array<Weight*, kLayerInputs> input_weights(LayerWeights& layer);
+
+using CalibrationTokens = std::vector<std::vector<TokenId>>;
+
+/// What one pass over a layer is for.
+struct PassRequest {
+  bool inputs[kLayerInputs] = {};  ///< whose statistics are wanted
+  bool hessians = false;
+  bool advance = false;  ///< what leaves the layer becomes what enters the next
+};
+
+class LayerCalibration {
+ public:
+  struct Setup {
+    const ModelFiles& files;
+    const ModelConfig& config;
+    Backend& backend;
+    const CalibrationTokens& tokens;
+    int threads = 0;
+    std::function<bool()> goes_on;  ///< asked after each sequence; false: stop (cancelled)
+  };
+  /// `states` has a row for each token; they enter layer `first_layer`, where that is not 0. Setup's parts must outlive it.
+  static Result<std::unique_ptr<LayerCalibration>> make(const Setup& setup, HiddenStates states, int32_t first_layer);
+
+  /// Prepares the next layer's weights as the source has them.
+  Status load(int32_t layer);
+  /// Tensors by name in their compressed form take the place of the source's in weight `input` of the layer. Borrowed
+  /// during the call.
+  Status replace(int input, const std::map<std::string, HostWeight, std::less<>>& made);
+  /// Runs all sequences through the loaded layer. Statistics that were not asked for are empty.
+  Result<LayerStatistics> pass(const PassRequest& request);
+
+  int entering() const { return states_.entering(); }
+
+ private:
+  LayerCalibration(const Setup& setup, HiddenStates states) : setup_(setup), states_(std::move(states)) {}
+  Status embed();
+  Status prepare(const PlannedWeight& planned, std::span<const HostWeight> parts, Weight& target);
+
+  Setup setup_;
+  HiddenStates states_;
+  ModelWeights planned_for_;           ///< what plan_'s targets point into; never prepared
+  std::vector<PlannedWeight> plan_;
+  Model one_;                          ///< a model of one layer
+  int32_t layer_ = -1;
+  std::vector<std::vector<float>> vectors_;  ///< the layer's norms and biases, decoded
+};
+
+/// `samples` stretches of `length` tokens, spread evenly over the text, each with BOS where the tokenizer
+/// adds one. Fewer where the text is shorter, without overlap. bad_input where it has not even one.
+Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, std::string_view text, int64_t samples,
+                                                int64_t length);
+
+}  // namespace quintet

@@ -1,0 +1,113 @@
+// Places from the plan of weights; formats from the method and its exceptions.
+#include "compress/tensor_plan.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "compress/gguf_mix.h"
+#include "model/weight_map.h"
+
+namespace quintet {
+namespace {
+
+/// The part that each weight of a layer is.
+std::unordered_map<const Weight*, TensorPlace> places_of(ModelWeights& weights) {
+  std::unordered_map<const Weight*, TensorPlace> places = {{&weights.embedding, {.part = TensorPart::table}},
+                                                           {&weights.head, {.part = TensorPart::table}}};
+  for (size_t i = 0; i < weights.layer.size(); ++i) {
+    LayerWeights& l = weights.layer[i];
+    const auto layer = static_cast<int32_t>(i);
+    const std::pair<const Weight*, TensorPart> parts[] = {
+        {&l.qkv, TensorPart::qkv},
+        {&l.attn_out, TensorPart::attn_out},
+        {&l.gate_up, TensorPart::gate_up},
+        {&l.mlp_out, TensorPart::mlp_out},
+        {&l.qkv_bias, TensorPart::qkv_bias},
+        {&l.attn_norm, TensorPart::attn_norm},
+        {&l.mlp_norm, TensorPart::mlp_norm},
+        {&l.q_norm, TensorPart::other},
+        {&l.k_norm, TensorPart::other},
+        {&l.attn_out_bias, TensorPart::other},
+        {&l.post_attn_norm, TensorPart::other},
+        {&l.post_mlp_norm, TensorPart::other}};
+    for (const auto& [weight, part] : parts) places[weight] = {.part = part, .layer = layer};
+  }
+  return places;
+}
+
+/// The largest group up to the wanted one of which a row is a whole number.
+void fit_groups(const HostWeight& weight, TensorTask& task) {
+  IntegerFormat& format = *task.integers;
+  const int wanted = format.group;
+  while (format.group >= 32 && weight.k % format.group != 0) format.group /= 2;
+  if (format.group >= 32) {
+    task.format = *weight_format_of(format);
+    if (format.group != wanted)
+      task.note = fmt::format("groups of {}: {} inputs are no multiple of {}", format.group, weight.k, wanted);
+    return;
+  }
+  task.integers.reset();
+  task.format = weight.format;
+  task.note = fmt::format("stays as it is: {} inputs are no multiple of 32", weight.k);
+}
+
+void decide(const ModelConfig& config, const QuantizeOptions& options, TensorTask& task) {
+  const HostWeight& weight = task.tensor->weight;
+  task.format = weight.format;
+  if (task.place.input() < 0 && task.place.part != TensorPart::table) return;
+  const bool gguf = options.method == QuantizeMethod::gguf;
+  if (gguf) {
+    const auto format = format_in_mix(*options.mix, weight.name, weight.k, task.place.layer, config.layers,
+                                      config.tied_embeddings);
+    if (!format) task.note = fmt::format("stays as it is: {} inputs are no multiple of 32", weight.k);
+    task.format = format.value_or(weight.format);
+  } else if (task.place.input() >= 0 && options.method == QuantizeMethod::direct) {
+    task.format = options.direct;
+  } else if (task.place.input() >= 0) {
+    task.integers = options.format;
+  }
+  for (const FormatOverride& override : options.overrides) {
+    if (!matches(override.pattern, weight.name)) continue;
+    task.format = override.format;
+    task.integers = gguf ? std::nullopt : integer_format(override.format);
+  }
+  if (task.integers) fit_groups(weight, task);
+  if (is_direct_format(task.format) && weight.k % format_info(task.format).block_weights != 0) {
+    task.note = fmt::format("stays as it is: {} inputs are no multiple of {}", weight.k,
+                            format_info(task.format).block_weights);
+    task.format = weight.format;
+  }
+  task.changed = task.integers || task.format != weight.format;
+}
+
+}  // namespace
+
+Result<std::vector<TensorTask>> plan_tensors(const ModelFiles& files, const ModelConfig& config,
+                                             const QuantizeOptions& options) {
+  const Architecture* architecture = find_architecture(config.architecture);
+  QUINTET_CHECK(architecture, "no architecture '{}'", config.architecture);
+  ModelWeights weights;
+  TRY_ASSIGN(const auto planned, plan_weights(files, *architecture, config, weights));
+  const auto places = places_of(weights);
+  std::vector<TensorTask> tasks;
+  std::unordered_map<std::string_view, size_t> seen;
+  const auto add = [&](const ModelTensor* tensor, const TensorPlace& place) {
+    if (!seen.emplace(tensor->weight.name, tasks.size()).second) return;  // another part of a fused tensor
+    tasks.push_back({.tensor = tensor, .place = place});
+    decide(config, options, tasks.back());
+  };
+  for (const PlannedWeight& weight : planned) {
+    const auto at = places.find(weight.target);
+    TensorPlace place = at == places.end() ? TensorPlace{} : at->second;
+    place.plus_one = weight.plus_one;
+    for (const HostWeight& part : weight.parts) {
+      TRY_ASSIGN(const ModelTensor* tensor, files.require(part.name));
+      add(tensor, place);
+      place.first_row += weight.role == WeightRole::vector ? part.k : part.n;
+    }
+  }
+  for (const ModelTensor& tensor : files.tensors()) add(&tensor, {});  // frequencies and the like
+  return tasks;
+}
+
+}  // namespace quintet

@@ -1,0 +1,199 @@
+// Makes, takes up, fills and names the folder.
+#include "compress/work_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/json_parse.h"
+#include "io/gguf_writer.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kStateName = "state.json", kLockName = "lock";
+constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
+
+/// Files that hold or index weights, which are written anew.
+bool is_weights(const fs::path& file) {
+  static constexpr std::array<std::string_view, 7> kSuffixes = {".safetensors", ".bin",  ".gguf",      ".pt",
+                                                                ".pth",         ".onnx", ".index.json"};
+  const std::string name = file.filename().string();
+  return std::any_of(kSuffixes.begin(), kSuffixes.end(), [&](auto suffix) { return name.ends_with(suffix); });
+}
+
+Error write_error(const std::string& path) {
+  return {errno == ENOSPC ? ErrorKind::no_room : ErrorKind::io, fmt::format("{}: {}", path, std::strerror(errno))};
+}
+
+/// The whole text, on the disk.
+Status write_file(const std::string& path, std::string_view text) {
+  std::FILE* file = std::fopen(path.c_str(), "wbe");
+  if (!file) return write_error(path);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0 &&
+                       ::fsync(::fileno(file)) == 0;
+  const Error error = write_error(path);
+  if (std::fclose(file) != 0 || !written) return error;
+  return {};
+}
+
+Status check_free(const std::string& destination) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(destination, error))) return {};
+  return bad_input(fmt::format("{}: found something there, allowed is a name that does not exist yet", destination));
+}
+
+std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+/// FNV-1a over both texts.
+std::string sum_of(const Json& identity, const Json& state) {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : dump(identity) + dump(state)) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
+  return fmt::format("{:016x}", hash);
+}
+
+std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : dump(value); }
+
+}  // namespace
+
+struct WorkFolder::State {
+  Json identity, loaded;
+};
+
+WorkFolder::WorkFolder(std::string destination, std::string partial)
+    : destination_(std::move(destination)), partial_(std::move(partial)), state_(std::make_unique<State>()) {}
+
+WorkFolder::WorkFolder(WorkFolder&& other) noexcept
+    : destination_(std::move(other.destination_)),
+      partial_(std::exchange(other.partial_, {})),
+      state_(std::move(other.state_)),
+      lock_(std::exchange(other.lock_, -1)),
+      keeps_(other.keeps_) {}
+
+WorkFolder::~WorkFolder() {
+  std::error_code ignored;
+  if (!partial_.empty() && !keeps_) fs::remove_all(partial_, ignored);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& identity, bool restart) {
+  std::string trimmed = destination;
+  while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
+  TRY(check_free(trimmed));
+  const std::string partial = trimmed + ".partial";
+  std::error_code error;
+  const bool there = fs::exists(fs::symlink_status(partial, error));
+  if (there && !fs::exists(fmt::format("{}/{}", partial, kLockName), error) && !fs::is_empty(partial, error))
+    return bad_input(fmt::format("{}: found something there that is no unfinished model, allowed is a free name",
+                                 partial));
+  if (!there && !fs::create_directory(partial, error))
+    return bad_input(fmt::format("{}: cannot make the folder: {}", partial, error.message()));
+
+  const std::string lock = fmt::format("{}/{}", partial, kLockName);
+  const int file = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return write_error(lock);
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+    ::close(file);
+    return no_room(fmt::format("{}: another process is writing it", partial));
+  }
+  WorkFolder made(trimmed, partial);
+  made.lock_ = file;
+  made.state_->identity = identity;
+  if (there && !restart) {
+    made.keeps_ = true;  // an error here must not cost the work of the command before
+    const std::string path = made.file(kStateName);
+    if (fs::exists(path, error)) {
+      TRY_ASSIGN(const std::string text, read_text_file(path, kMaxStateBytes));
+      const Json saved = parse_json_tree<Json>(text);
+      // The sum makes a state that this program wrote the only one that is taken, so its fields need no checks.
+      if (!saved.is_object() || !saved.contains("identity") || !saved.contains("state") ||
+          saved.value("sum", Json()) != sum_of(saved["identity"], saved["state"]))
+        return bad_input(fmt::format("{}: found no state of an unfinished model, or a damaged one; --restart begins anew",
+                                     path));
+      for (const auto& [key, value] : identity.items())
+        if (!saved["identity"].contains(key) || saved["identity"][key] != value)
+          return bad_input(fmt::format(
+              "{}: found unfinished work with another {} ({}), allowed is {}; --restart begins anew", partial, key,
+              saved["identity"].contains(key) ? text_of(saved["identity"][key]) : "none", text_of(value)));
+      made.state_->loaded = saved["state"];
+      return made;
+    }
+    made.keeps_ = false;
+  }
+  for (const auto& entry : fs::directory_iterator(partial, error))
+    if (entry.path().filename() != kLockName) fs::remove_all(entry.path(), error);
+  return made;
+}
+
+std::string WorkFolder::file(std::string_view name) const { return fmt::format("{}/{}", partial_, name); }
+
+const Json& WorkFolder::loaded() const { return state_->loaded; }
+
+Status WorkFolder::save(const Json& state) {
+  const Json whole = {
+      {"sum", sum_of(state_->identity, state)}, {"identity", state_->identity}, {"state", state}};
+  const std::string path = file(kStateName), next = path + ".next";
+  TRY(write_file(next, dump(whole)));
+  if (::rename(next.c_str(), path.c_str()) != 0) return write_error(path);
+  return {};
+}
+
+Status WorkFolder::copy_companions(const ModelFiles& source, const std::string& quantization_config) {
+  Json config = Json::object();
+  if (source.gguf()) {
+    const std::string metadata = file(kQuintetMetadataName);
+    ::unlink(metadata.c_str());
+    TRY(write_gguf_metadata(metadata, *source.gguf()));
+  } else {
+    config = parse_json_tree<Json>(source.texts().config);
+    if (!config.is_object())
+      return bad_input(fmt::format("{}/config.json: found no JSON object", source.path()));
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(source.path(), error)) {
+      const std::string name = entry.path().filename().string();
+      if (!entry.is_regular_file() || is_weights(entry.path()) || name == "config.json") continue;
+      fs::copy_file(entry.path(), file(name), fs::copy_options::overwrite_existing, error);
+      if (error) return io_error(fmt::format("{}: {}", file(name), error.message()));
+    }
+    if (error) return io_error(fmt::format("{}: {}", source.path(), error.message()));
+  }
+  config["quantization_config"] = parse_json_tree<Json>(quantization_config);
+  return write_file(file("config.json"), config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Status WorkFolder::finish_folder(const std::vector<std::string>& leftovers) {
+  TRY(check_free(destination_));
+  std::error_code error;
+  for (const std::string& name : leftovers) fs::remove(file(name), error);
+  fs::remove(file(kStateName), error);
+  fs::remove(file(kLockName), error);
+  fs::rename(partial_, destination_, error);
+  if (error) return io_error(fmt::format("{}: {}", destination_, error.message()));
+  partial_.clear();
+  return {};
+}
+
+Status WorkFolder::finish_file(std::string_view name) {
+  TRY(check_free(destination_));
+  std::error_code error;
+  fs::rename(file(name), destination_, error);
+  if (error) return io_error(fmt::format("{}: {}", destination_, error.message()));
+  fs::remove_all(partial_, error);
+  partial_.clear();
+  return {};
+}
+
+}  // namespace quintet

@@ -1,0 +1,56 @@
+// The folder in which a model is written until it is whole, and what is kept there to go on after a kill.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "io/model_files.h"
+
+namespace quintet {
+
+/// "DST.partial", a folder of its own: the outputs under the names that they will have, state.json, and whatever else a
+/// caller keeps there. One process at a time holds it. state.json changes at once or not at all.
+class WorkFolder {
+ public:
+  /// Makes it, or takes up what a command of the same identity left (loaded() tells). `identity` is a JSON object of
+  /// texts; one that differs from what is there is bad_input that names the first difference. `restart`: what is there is
+  /// removed. bad_input where `destination` exists, or the folder is none that this made; no_room where another process
+  /// holds it.
+  static Result<WorkFolder> open(const std::string& destination, const nlohmann::ordered_json& identity, bool restart);
+
+  WorkFolder(WorkFolder&& other) noexcept;
+  WorkFolder& operator=(WorkFolder&&) = delete;
+  /// Removes everything, unless keep() was called or finish().
+  ~WorkFolder();
+
+  const std::string& path() const { return partial_; }
+  std::string file(std::string_view name) const;
+  /// The state that was saved; null where there is none.
+  const nlohmann::ordered_json& loaded() const;
+  Status save(const nlohmann::ordered_json& state);
+  /// From now on the folder stays when the object goes, so that the same command can go on with it.
+  void keep() { keeps_ = true; }
+
+  /// All that travels along beside the weights: the other files of a Hugging Face folder, or a GGUF's metadata; and
+  /// config.json, with `quantization_config` (JSON text) put into it.
+  Status copy_companions(const ModelFiles& source, const std::string& quantization_config);
+  /// Removes the state and the files named, and gives the folder the destination's name.
+  Status finish_folder(const std::vector<std::string>& leftovers);
+  /// Gives a file of the folder the destination's name and removes the folder.
+  Status finish_file(std::string_view name);
+
+ private:
+  struct State;
+  WorkFolder(std::string destination, std::string partial);
+
+  std::string destination_, partial_;
+  std::unique_ptr<State> state_;
+  int lock_ = -1;
+  bool keeps_ = false;
+};
+
+}  // namespace quintet
