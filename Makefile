@@ -72,9 +72,11 @@ fuzz: ## run every fuzz target 60 s on its corpus
 	@$(PYTHON) tools/run_fuzz.py build/fuzz --seconds $(or $(SECONDS_EACH),60)
 
 format: ## clang-format over the sources
+	@tools/install_packages.sh lint
 	@git ls-files 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'fuzz/*.cpp' | xargs clang-format -i
 
 lint: build ## clang-tidy over the sources
+	@tools/install_packages.sh lint
 	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p $(BUILD) --quiet
 
 install: build ## install to PREFIX (default /usr/local)

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing, and says which. usage: install_packages.sh build [fuzz]
+# Installs the Debian packages that are missing, and says which. usage: install_packages.sh build [fuzz] [lint]
 set -euo pipefail
 declare -A groups=(
   [build]="g++ make cmake ninja-build ccache pkg-config git ca-certificates python3 python3-venv python3-pip
            libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libboost1.81-dev libssl-dev libpcre2-dev
            libutf8proc-dev libhwy-dev libgtest-dev libgmock-dev libbenchmark-dev"
   [fuzz]="clang-14 llvm-14 libclang-rt-14-dev"
+  [lint]="clang-format clang-tidy"
 )
 wanted=()
 for group in "$@"; do read -r -d '' -a names <<<"${groups[$group]}" || true; wanted+=("${names[@]}"); done
