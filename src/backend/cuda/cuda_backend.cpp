@@ -90,6 +90,7 @@ class CudaBackend : public Backend {
   Status reserve(const StepLimits& limits) override {
     use_device();
     limits_ = limits;
+    packer_.release();
     for (Event& event : posted_) QUINTET_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
     return ops_.reserve(limits, scratch_);
   }

@@ -8,10 +8,6 @@
 namespace quintet::cuda {
 namespace {
 
-/// Rows are uploaded in chunks of at most this many bytes, so that the raw blocks never take more than this beside the
-/// packed form.
-constexpr size_t kStagingBytes = size_t{64} << 20;
-
 std::string allowed_formats() {
   std::string names;
   for (const FormatInfo& info : format_table())
@@ -134,20 +130,17 @@ Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight
 
 Status WeightPacker::pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place) {
   const auto row_bytes = static_cast<size_t>(part.row_bytes());
-  const int64_t chunk_rows = std::max<int64_t>(16, static_cast<int64_t>(kStagingBytes / row_bytes) / 16 * 16);
-  TRY(reserve_staging(static_cast<size_t>(std::min(chunk_rows, part.n)) * row_bytes));
   if (!flag_.get()) QUINTET_CUDA(cudaMalloc(flag_.out(), sizeof(uint32_t)));
   QUINTET_CUDA(cudaMemsetAsync(flag_.get(), 0, sizeof(uint32_t), site_.stream));
-  for (int64_t row = 0; row < part.n; row += chunk_rows) {
-    const int64_t rows = std::min(chunk_rows, part.n - row);
-    QUINTET_CUDA(cudaMemcpyAsync(staging_.get(), part.bytes.data() + static_cast<size_t>(row) * row_bytes, static_cast<size_t>(rows) * row_bytes,
-                                 cudaMemcpyHostToDevice, site_.stream));
-    const PackParams params = {.file = static_cast<const uint8_t*>(staging_.get()), .panels = segment.panels, .n = static_cast<int>(rows),
+  // Whole pieces of 16 rows, so that no two chunks write one word.
+  TRY(uploader_.send(part.bytes, 16 * row_bytes, site_.stream, [&](size_t offset, std::span<const uint8_t> chunk, cudaStream_t stream) {
+    const auto row = static_cast<int>(offset / row_bytes);
+    const PackParams params = {.file = chunk.data(), .panels = segment.panels, .n = static_cast<int>(chunk.size() / row_bytes),
                                .k = static_cast<int>(part.k), .pieces = segment.pieces, .piece_scale = place.piece_scale,
-                               .piece_offset = place.piece_offset + static_cast<int>((place.piece_scale == 1 ? place.first_row + row : row * 2) / 16),
+                               .piece_offset = place.piece_offset + (place.piece_scale == 1 ? place.first_row + row : row * 2) / 16,
                                .bad = static_cast<uint32_t*>(flag_.get())};
-    QUINTET_CUDA(segment.kernels->pack(params, site_));
-  }
+    return segment.kernels->pack(params, {.stream = stream, .multiprocessors = site_.multiprocessors, .dependent = false});
+  }));
   uint32_t bad = 0;
   QUINTET_CUDA(cudaMemcpyAsync(&bad, flag_.get(), sizeof(bad), cudaMemcpyDeviceToHost, site_.stream));
   QUINTET_CUDA(cudaStreamSynchronize(site_.stream));

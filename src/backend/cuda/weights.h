@@ -6,6 +6,7 @@
 
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/rt/arena.h"
+#include "backend/cuda/upload.h"
 #include "backend/weight.h"
 
 namespace quintet::cuda {
@@ -45,6 +46,8 @@ class WeightPacker {
   static Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts);
   Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts);
   Status unpack(const Weight& weight, int64_t first, int64_t count, float* out);
+  /// Once no more weights come: gives back what preparing them needed.
+  void release() { uploader_.release(); }
 
  private:
   /// Segments and places of the parts, without memory.
@@ -55,6 +58,7 @@ class WeightPacker {
 
   Arena& arena_;
   LaunchSite site_;
+  Uploader uploader_;
   Handle<void*, cudaFree> staging_;
   size_t staging_bytes_ = 0;
   Handle<void*, cudaFree> flag_;
