@@ -45,9 +45,10 @@ TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {
       const RandomWeight weight = random_weight(format, n, k);
       const HostWeight parts[] = {weight.host};
       const Weight prepared = backend_->prepare(WeightRole::linear, parts).value();
-      if (!std::exchange(reserved, true))
+      if (!std::exchange(reserved, true)) {
         ASSERT_TRUE(backend_->reserve({.rows = 320, .seqs = 8, .logit_rows = 8, .context = 1024, .hidden = 2048, .max_k = 2048, .max_n = 2048,
                                        .vocabulary = 256, .max_heads = 8, .max_head_dim = 64}));
+      }
       const std::vector<float> x = random_values(static_cast<size_t>(300 * k));
       std::vector<float> row0;
       for (const int64_t rows : {1, 2, 7, 8, 16, 17, 33, 64, 65, 300}) {

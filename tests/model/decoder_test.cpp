@@ -16,18 +16,18 @@ namespace {
 std::atomic<int64_t> allocations = 0;
 }  // namespace
 
-// Counts every allocation of this test program.
-void* operator new(size_t bytes) {
+// Counts every allocation of this test program. Not inlined: GCC would take one half of a pair for a mismatch.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   if (void* data = std::malloc(bytes)) return data;
   throw std::bad_alloc();
 }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   ++allocations;
   return std::malloc(bytes > 0 ? bytes : 1);
 }
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete(void* data, size_t) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data, size_t) noexcept { std::free(data); }
 
 namespace quintet::testing {
 namespace {
