@@ -21,7 +21,9 @@ TEST(Windows, ScoreEachTokenOnceWithItsContext) {
             EXPECT_LT(w.scored, w.end);
             EXPECT_GE(w.scored + bos, w.begin + 1) << "nothing to predict it from";
             const int64_t room = context - bos;
-            if (w.begin > 0 && stride < room) EXPECT_GE(w.scored - w.begin, room - stride);
+            if (w.begin > 0 && stride < room) {
+              EXPECT_GE(w.scored - w.begin, room - stride);
+            }
             for (int64_t i = w.scored; i < w.end; ++i) ++scored[static_cast<size_t>(i)];
           }
           for (size_t i = 0; i < scored.size(); ++i) {

@@ -62,7 +62,7 @@ TEST(TokenizerBadInput, Vocabulary) {
        {"EOS is to be added, but there is none", [](Spec& s) { s.add_eos = true; }},
        {"unknown text is to become the unknown token, but there is none",
         [](Spec& s) { s.emit_unknown = true; }},
-       {"the pre-tokenizer 'martian' is not known; known are gpt2,",
+       {"the pre-tokenizer 'martian' is not known; known are gpt-2,",
         [](Spec& s) { s.pre_tokenizer = "martian"; }},
        {"byte-level BPE with 0 byte-level steps; it needs one", [](Spec& s) { s.pre_tokenizer.clear(); }},
        {"byte-level BPE with 2 byte-level steps",
