@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc)
 PYTHON ?= python3
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi
 
-.PHONY: help build run test models models-all vocab venv bench fuzz asan tsan format lint install clean gpu-check packages
+.PHONY: help build run test test-interop models models-all vocab venv bench fuzz asan tsan format lint install clean gpu-check packages
 
 help: ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ asan: packages models vocab venv ## the tests under address and undefined behavi
 tsan: packages models venv ## the engine's and the server's tests under the thread sanitizer
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan --target quintet_engine_tests quintet_server_tests -- -j$(JOBS)
 	@$(PYTHON) tools/run_tests.py build/tsan -R '^(engine|server)$$'
+
+test-interop: build ## folders of other tools in quintet and the other way round (PyTorch and more: minutes to install)
+	@tools/make_venv.sh .cache/interop/venv tests/interop/requirements.txt
+	@.cache/interop/venv/bin/python tests/interop/interop.py --program $(BUILD)/quintet $(TEST_ARGS)
 
 bench: build ## measure this machine's CPU path beside llama.cpp
 	@$(PYTHON) bench/vs_llama_cpp.py

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures what each method of `quintet quantize` costs, as the tables of docs/quality.md.
 
-    bench/quality.py [--teachers DIR] [--data DIR] [--tokens N] [--teacher a] [--only REGEX] [--out FILE]
+    bench/quality.py [--teachers DIR] [--data DIR] [--tokens N] [--teacher a] [--only REGEX] [--results FILE]
+                     [--out FILE]
 
 Quantizes every teacher (tools/make_teachers.py) with every row below, then compares all results with the teacher on
 WikiText-2 test; calibrates on valid.txt alone. Prints one table a teacher: bits of the compressed weights, KL with its 95 %
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,32 +47,68 @@ ROWS = {
 }
 
 
-def quantize(program, teacher, target, flags, args):
+def quantize(teacher, target, flags, args):
     calibration = ["--calibration", args.data / "valid.txt", "--samples", args.samples, "--length", args.length]
     words = [w for flag in flags.split() for w in (calibration if flag == "CALIBRATION" else [flag])]
-    command = [program, "quantize", teacher, target, *words, "--no-smoke", "--json"]
+    command = [args.program, "quantize", teacher, target, *words, "--no-smoke", "--json"]
+    begin = time.monotonic()
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
     last = json.loads(done.stdout.splitlines()[-1])
-    return 8 * last["compressed_bytes"] / last["compressed_weights"]
+    weights = last["compressed_weights"]
+    return {"bits": 8 * last["compressed_bytes"] / weights if weights else 0, "bytes": last["bytes"],
+            "seconds": time.monotonic() - begin}
 
 
-def measure(program, teacher, folders, args):
-    command = [program, "eval", *folders, "--kl", teacher, args.data / "wiki.test.raw", "--tokens", args.tokens, "--json"]
-    if args.cache:
-        command += ["--reference-cache", args.cache / f"{teacher.stem}.{args.tokens}.logp"]
+def measure(teacher, folder, cache, args):
+    command = [args.program, "eval", folder, "--kl", teacher, args.data / "wiki.test.raw", "--tokens", args.tokens, "--json",
+               "--reference-cache", cache]
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return json.loads(done.stdout)
 
 
-def table(key, teacher, results, tokens):
+def table(key, teacher, results):
     base = results[BASE]["kl_mean"] if BASE in results else None
+    tokens = next(iter(results.values()))["tokens"]
     lines = [f"Teacher ({key}) `{teacher.name}`, {tokens} tokens", "",
-             "| method | bits | KL (95 %) | of rtn | KL p99 | same top-1 | ppl ratio |", "|---|---|---|---|---|---|---|"]
+             "| method | bits | bytes | KL (95 %) | of rtn | KL p99 | same top-1 | ppl ratio |", "|---|---|---|---|---|---|---|---|"]
     for name, r in results.items():
         of_base = f"{r['kl_mean'] / base:.2f}" if base else ""
-        lines.append(f"| {name} | {r['bits']:.3f} | {r['kl_mean']:.4f} ({r['kl_ci'][0]:.4f}-{r['kl_ci'][1]:.4f}) | {of_base} "
+        lines.append(f"| {name} | {r['bits']:.3f} | {r['bytes'] / 1e6:.1f} MB "
+                     f"| {r['kl_mean']:.4f} ({r['kl_ci'][0]:.4f}-{r['kl_ci'][1]:.4f}) | {of_base} "
                      f"| {r['kl_p99']:.3f} | {100 * r['top1']:.1f} % | {r['ppl_ratio']:.4f} |")
     return "\n".join(lines) + "\n"
+
+
+def known_results(path):
+    """Of an earlier run, by teacher and row: a run that was stopped goes on."""
+    if not path or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {(line["teacher"], line["row"], line["asked_tokens"]): line for line in lines}
+
+
+def run(key, args, known):
+    teacher = args.teachers / TEACHERS[key]
+    if not teacher.exists():
+        sys.exit(f"{teacher}: found nothing, allowed is what tools/make_teachers.py makes")
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="quintet-quality-") as work:
+        cache = (args.cache or Path(work)) / f"{teacher.stem}.{args.tokens}.logp"
+        for name, flags in ROWS.items():
+            if not re.search(args.only, name):
+                continue
+            line = known.get((key, name, args.tokens))
+            if not line:
+                folder = Path(work) / "model"
+                line = quantize(teacher, folder, flags, args) | measure(teacher, folder, cache, args)
+                line |= {"teacher": key, "row": name, "asked_tokens": args.tokens}
+                shutil.rmtree(folder)
+                if args.results:
+                    with open(args.results, "a") as file:
+                        file.write(json.dumps(line) + "\n")
+                print(f"({key}) {name}: KL {line['kl_mean']:.4f}, {line['seconds']:.0f} s", file=sys.stderr, flush=True)
+            results[name] = line
+    return table(key, teacher, results)
 
 
 def main():
@@ -84,22 +122,11 @@ def main():
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--cache", type=Path, help="keep the teachers' probabilities in this folder")
+    parser.add_argument("--results", type=Path, help="one JSON line a row, which a later run does not measure again")
     parser.add_argument("--out", type=Path, help="append the tables to this file")
     args = parser.parse_args()
     for key in args.teacher or TEACHERS:
-        teacher = args.teachers / TEACHERS[key]
-        if not teacher.exists():
-            sys.exit(f"{teacher}: found nothing, allowed is what tools/make_teachers.py makes")
-        work = Path(tempfile.mkdtemp(prefix="quintet-quality-"))
-        try:
-            rows = {name: flags for name, flags in ROWS.items() if re.search(args.only, name)}
-            folders = [work / str(i) for i in range(len(rows))]
-            bits = [quantize(args.program, teacher, folder, flags, args) for folder, flags in zip(folders, rows.values())]
-            measured = measure(args.program, teacher, folders, args)
-            results = {name: r | {"bits": b} for name, r, b in zip(rows, measured, bits)}
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        text = table(key, teacher, results, measured[0]["tokens"])
+        text = run(key, args, known_results(args.results))
         print(text, flush=True)
         if args.out:
             with open(args.out, "a") as file:

@@ -9,8 +9,10 @@
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/needle.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
+#include "eval/choices.h"
 #include "eval/scores.h"
 
 namespace quintet {
@@ -107,7 +109,9 @@ class EvalVerb : public Verb {
            "  quintet eval model.gguf --perplexity wiki.test.raw --context 2048 --stride 512 --tokens 65536\n"
            "  quintet eval Q4_K_M.gguf int4/ int8/ --kl model-f16.gguf wiki.test.raw\n"
            "  quintet eval int4/ --kl model-f16.gguf wiki.test.raw --gate kl=0.05,top1=0.9 --json\n"
-           "  quintet eval int4/ --kl model-f16.gguf wiki.test.raw --reference-cache f16.logp\n";
+           "  quintet eval int4/ --kl model-f16.gguf wiki.test.raw --reference-cache f16.logp\n"
+           "  quintet eval model-f16.gguf int4/ --choices mmlu/data --questions 20\n"
+           "  quintet eval int4/ --needle 1024,4096\n";
   }
 
   void declare(FlagSet& flags) override {
@@ -129,13 +133,31 @@ class EvalVerb : public Verb {
     flags.text(
         "--gate", gate_, "NAME=X,...",
         "Exit code 1 where a model has more than this kl, kl_p99, ppl or ppl_ratio, or less than this top1");
+    choices_flag_ = flags.text("--choices", choices_, "DIR",
+                               "Multiple choice: a folder of MMLU or CMMLU as published (dev and test, CSV)")
+                        .excludes(perplexity_flag_)
+                        .excludes(kl_flag_);
+    flags.integer("--shots", {shots_, 0, 100}, "--choices: answered questions in front (default 5)").needs(choices_flag_);
+    flags.integer("--questions", {questions_, 1, 1 << 20}, "--choices: only so many of each subject").needs(choices_flag_);
+    needle_flag_ = flags.integers("--needle", {needle_, 32, INT32_MAX},
+                                  "Find a pass key hidden at five depths of texts of so many tokens")
+                       .excludes(perplexity_flag_)
+                       .excludes(kl_flag_)
+                       .excludes(choices_flag_);
     flags.toggle("--json", json_, "Print one JSON object a model, one a line");
   }
 
   VerbOutcome run(const CommonOptions& common) override {
     common_ = common;
+    if (choices_flag_.given() || needle_flag_.given()) {
+      const Interrupts interrupts;
+      interrupts_ = &interrupts;
+      const Status status = choices_flag_.given() ? measure_choices() : measure_needle();
+      if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
+      return status;
+    }
     if (!perplexity_flag_.given() && !kl_flag_.given())
-      return bad_input("nothing to measure, allowed are --perplexity FILE and --kl REFERENCE FILE");
+      return bad_input("nothing to measure, allowed are --perplexity FILE, --kl REFERENCE FILE, --choices DIR and --needle N");
     if (stride_flag_.given() && stride_ > context_)
       return bad_input(
           fmt::format("--stride: found {}, allowed are 1 to {} (the context)", stride_, context_));
@@ -161,6 +183,69 @@ class EvalVerb : public Verb {
   }
 
  private:
+  /// Accuracy by subject and in all, the interval over questions.
+  Status measure_choices() {
+    TRY_ASSIGN(const ChoiceSet set, read_choices(choices_));
+    Output output;
+    for (const std::string& path : paths_) {
+      LoadOptions load;
+      TRY_ASSIGN(const Session session, open_session({.path = path}, common_, load, {.sequences = 1}));
+      ProgressBar bar(path, ProgressBar::Unit::tokens);
+      TRY_ASSIGN(const auto scores,
+                 score_choices(*session.backend, *session.model, set,
+                               {.shots = static_cast<int>(shots_), .questions = questions_, .progress = [&](int64_t done, int64_t all) {
+                                  bar.update(static_cast<uint64_t>(done), static_cast<uint64_t>(all));
+                                  return interrupts_->signal() == 0;
+                                }}));
+      TRY(output.print(choices_text(path, *session.model, scores)));
+    }
+    return {};
+  }
+
+  std::string choices_text(const std::string& path, const Model& model, const std::vector<ChoiceScore>& scores) const {
+    std::vector<float> all;
+    Json subjects = Json::object();
+    std::string text;
+    for (const ChoiceScore& score : scores) {
+      if (score.right.empty()) continue;
+      all.insert(all.end(), score.right.begin(), score.right.end());
+      subjects[score.subject] = {{"accuracy", mean(score.right)}, {"questions", score.right.size()}};
+      text += fmt::format("{:>7.3f} {:>6}  {}\n", mean(score.right), score.right.size(), score.subject);
+    }
+    if (all.empty()) return {};
+    const Interval interval = bootstrap({all}, [](std::span<const double> means) { return means[0]; });
+    if (!json_)
+      return text + fmt::format("{:>7.3f} ({:.3f}-{:.3f}) of {} questions  {}\n", mean(all), interval.low, interval.high,
+                                all.size(), path);
+    const Json line = {{"path", path},
+                       {"bytes", model.file_bytes},
+                       {"accuracy", mean(all)},
+                       {"accuracy_ci", {interval.low, interval.high}},
+                       {"questions", all.size()},
+                       {"subjects", subjects}};
+    return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+
+  /// A pass key at five depths of each length.
+  Status measure_needle() {
+    Output output;
+    for (const std::string& path : paths_) {
+      const auto longest = *std::max_element(needle_.begin(), needle_.end());
+      TRY_ASSIGN(Session session, open_session({.path = path}, common_, {}, {.context = static_cast<int32_t>(longest), .sequences = 1}));
+      TRY(check_context(longest, *session.model));
+      TRY_ASSIGN(const auto found, find_needles(session, needle_, *interrupts_));
+      Json lengths = Json::object();
+      std::string text;
+      for (const NeedleResult& result : found) {
+        lengths[fmt::format("{}", result.tokens)] = static_cast<double>(result.found) / result.asked;
+        text += fmt::format("{:>8} tokens: {} of {} pass keys  {}\n", result.tokens, result.found, result.asked, path);
+      }
+      const Json line = {{"path", path}, {"bytes", session.model->file_bytes}, {"needle", lengths}};
+      TRY(output.print(json_ ? line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text));
+    }
+    return {};
+  }
+
   Status measure() {
     std::optional<LogProbFile> reference;
     if (kl_flag_.given()) {
@@ -309,11 +394,13 @@ class EvalVerb : public Verb {
   }
 
   std::vector<std::string> paths_;
-  std::string perplexity_file_, cache_path_, gate_;
+  std::string perplexity_file_, cache_path_, gate_, choices_;
+  std::vector<int64_t> needle_;
+  int64_t shots_ = 5, questions_ = 0;
   std::pair<std::string, std::string> kl_;
   int64_t context_ = kDefaultContext_tokens, stride_ = 0, tokens_ = 0;
   bool json_ = false;
-  Flag perplexity_flag_, kl_flag_, stride_flag_;
+  Flag perplexity_flag_, kl_flag_, stride_flag_, choices_flag_, needle_flag_;
 
   CommonOptions common_;
   const Interrupts* interrupts_ = nullptr;

@@ -1,6 +1,13 @@
 // `quintet quantize` on tiny models: every method runs, the result is read by the other verbs, and nothing
 // half-written stays.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/program.h"
@@ -118,6 +125,159 @@ TEST(Quantize, MixesOfGgufAreFilesThatInspectRecognizes) {
   expect_error(quantize(source, folder.path("x.gguf"), {"--method", "rtn"}), 2, {"DST", "folder"});
   expect_error(quantize(source, folder.path("q8_0.gguf"), {"--method", "q8_0"}), 2,
                {"q8_0.gguf", "does not exist yet"});
+}
+
+TEST(Quantize, FoldersForOtherToolsReadBackTheSame) {
+  const TemporaryFolder folder;
+  const Args how = {"--method", "gptq", "--group-size", "32", "--calibration", text(), "--samples", "8", "--length", "64", "--no-smoke"};
+  const auto make = [&](const std::string& layout) {
+    Args args = how;
+    args.insert(args.end(), {"--layout", layout});
+    const Outcome outcome = quantize(tiny("llama3"), folder.path(layout), args);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return folder.path(layout);
+  };
+  const std::string own = make("quintet"), gptq = make("gptq"), awq = make("awq");
+  EXPECT_LT(kl(own, gptq), 1e-6) << "the same codes and scales";
+  EXPECT_LT(kl(own, awq), 1e-4) << "minima are rounded to FP16";
+  for (const std::string& made : {gptq, awq}) {
+    EXPECT_EQ(run({"run", made, "--raw", "-p", "hello", "-n", "3", "--threads=1"}).code, 0);
+    EXPECT_EQ(Json::parse(run({"inspect", made, "--json"}).out)["parameters"],
+              Json::parse(run({"inspect", tiny("llama3"), "--json"}).out)["parameters"]);
+    // What another tool compressed is a source, too.
+    const Outcome again = quantize(made, folder.path("again"), {"--method", "int8", "--no-smoke"});
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_NE(again.err.find("compressed already"), std::string::npos);
+    EXPECT_LT(kl(made, folder.path("again")), 0.01);
+    std::filesystem::remove_all(folder.path("again"));
+  }
+  expect_error(quantize(tiny("llama3"), folder.path("x"), {"--method", "rtn", "--layout", "gptq"}), 2,
+               {"groups of 32", "groups of 128 everywhere", "--group-size"});
+  expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"), {"--method", "rtn", "--layout", "gptq"}), 2,
+               {"GGUF", "Hugging Face folder"});
+  expect_error(quantize(tiny("llama3"), folder.path("x"),
+                        {"--method", "rtn", "--group-size", "32", "--asymmetric", "--layout", "awq"}),
+               2, {"--asymmetric", "symmetric"});
+}
+
+TEST(Quantize, AutoFillsTheRoomWithWhatMattersMost) {
+  const TemporaryFolder folder;
+  const std::string source = tiny("llama3");
+  const Args calibration = {"--calibration", text(), "--samples", "8", "--length", "64", "--probe-tokens", "128", "--json"};
+  double before = 1e9;
+  for (const char* bytes : {"50KB", "70KB", "100KB"}) {
+    const std::string out = folder.path(bytes);
+    Args args = {"--method", "auto", "--target-bytes", bytes};
+    args.insert(args.end(), calibration.begin(), calibration.end());
+    const Outcome outcome = quantize(source, out, args);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const auto report = lines(outcome.out);
+    const double allowed = 1000 * std::stod(bytes);
+    EXPECT_LE(report.back()["bytes"].get<double>(), allowed);
+    EXPECT_GT(report.back()["bytes"].get<double>(), 0.85 * allowed) << "room is left";
+    EXPECT_EQ(report.front()["choice"], "model.embed_tokens.weight");
+    const double found = kl(source, out);
+    EXPECT_LT(found, before);
+    before = found;
+  }
+  Args small = {"--method", "auto", "--target-bytes", "20KB"};
+  small.insert(small.end(), calibration.begin(), calibration.end());
+  expect_error(quantize(source, folder.path("x"), small), 2, {"target", "19.5 KiB", "smallest formats"});
+  expect_error(quantize(source, folder.path("x"), {"--method", "auto", "--calibration", text()}), 2,
+               {"--target-bytes", "neither"});
+  expect_error(quantize(source, folder.path("x"), {"--method", "auto", "--target-bytes", "12 apples", "--calibration", text()}), 2,
+               {"--target-bytes", "'12 apples'", "36GB"});
+  expect_error(quantize(source, folder.path("x"),
+                        {"--method", "auto", "--target-gpu", "100MB", "--context", "64", "--calibration", text()}),
+               2, {"--target-gpu", "no room for weights"});
+}
+
+TEST(Quantize, AReportIsOnePageWithItsPlots) {
+  const TemporaryFolder folder;
+  const Outcome outcome =
+      quantize(tiny("qwen2"), folder.path("out"), {"--method", "gptq+outlier", "--group-size", "32", "--calibration", text(),
+                                                   "--samples", "8", "--length", "64", "--report", folder.path("report")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("smoke run"), std::string::npos);
+  const std::string page = read_file(folder.path("report/report.html"));
+  for (const char* part : {"<!DOCTYPE html>", "Before and after", "Error by layer", "Bits by tensor", "kept apart", "</html>"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(page.find("http"), std::string::npos) << "nothing from elsewhere";
+  const auto count = [&](std::string_view what) {
+    size_t found = 0;
+    for (size_t at = page.find(what); at != std::string::npos; at = page.find(what, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_GE(count("<svg"), 10u);
+  EXPECT_EQ(count("<svg"), count("</svg>"));
+  EXPECT_EQ(page.find("nan"), std::string::npos);
+}
+
+int listening_socket(uint16_t port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  EXPECT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return socket;
+}
+
+uint16_t free_port() {
+  const int socket = listening_socket(0);
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ::close(socket);
+  return ntohs(address.sin_port);
+}
+
+/// The whole answer to one POST.
+std::string post(uint16_t port, const std::string& path, const std::string& body) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return "no connection";
+  const std::string request = "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                              "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  EXPECT_EQ(::write(socket, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  std::string answer(1 << 16, '\0');
+  size_t got = 0;
+  for (ssize_t n = 1; n > 0 && got < answer.size(); got += static_cast<size_t>(std::max<ssize_t>(n, 0)))
+    n = ::read(socket, answer.data() + got, answer.size() - got);
+  ::close(socket);
+  return answer.substr(0, got);
+}
+
+TEST(Quantize, EveryMethodsFolderIsServed) {
+  const TemporaryFolder folder;
+  for (const std::string method : {"rtn", "gptq+outlier", "awq", "nf4", "fp8", "int8"}) {
+    SCOPED_TRACE(method);
+    Args how = {"--method", method, "--no-smoke"};
+    if (method == "rtn" || method == "awq" || method == "gptq+outlier") how.insert(how.end(), {"--group-size", "32"});
+    if (method == "awq" || method == "gptq+outlier")
+      how.insert(how.end(), {"--calibration", text(), "--samples", "8", "--length", "64"});
+    const std::string made = folder.path(method);
+    ASSERT_EQ(quantize(tiny("qwen2"), made, how).code, 0);
+    const uint16_t port = free_port();
+    Program server({"serve", made, "--port", std::to_string(port), "--threads=1"});
+    ASSERT_TRUE(server.wait_err("answers at http://127.0.0.1:"));
+    const std::string answer =
+        post(port, "/v1/completions", R"({"model": "m", "prompt": "hello", "max_tokens": 4, "temperature": 0})");
+    EXPECT_NE(answer.find("200 OK"), std::string::npos) << answer;
+    const Json json = Json::parse(answer.substr(answer.find("\r\n\r\n") + 4), nullptr, false);
+    ASSERT_TRUE(json.is_object()) << answer;
+    EXPECT_EQ(json["usage"]["completion_tokens"], 4);
+    server.send_signal(SIGTERM);
+    EXPECT_EQ(server.finish().code, 0);
+  }
+}
+
+TEST(Quantize, OnLoadServesADenseFolder) {
+  for (const char* method : {"rtn", "outlier", "nf4", "fp8", "int8"}) {
+    const Outcome plain = run({"run", tiny("qwen2"), "--raw", "-p", "hello", "-n", "8", "--threads=1"});
+    const Outcome outcome =
+        run({"run", tiny("qwen2"), "--raw", "-p", "hello", "-n", "8", "--threads=1", "--quantize-on-load", method});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_FALSE(outcome.out.empty());
+  }
+  expect_error(run({"run", tiny("qwen2"), "--raw", "-p", "hello", "--quantize-on-load", "q9"}), 2, {"--quantize-on-load", "nf4"});
 }
 
 TEST(Quantize, TheSameCommandGivesTheSameBytes) {
