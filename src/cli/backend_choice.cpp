@@ -29,7 +29,8 @@ constexpr std::array kBackends = {
 #ifdef QUINTET_HAVE_CUDA
     BackendEntry{"cuda", "cuda[:N]", true, true,
                  [](const BackendOptions& options, int index) -> Result<std::unique_ptr<Backend>> {
-                   return make_cuda_backend({.ordinal = index, .eager = options.eager});
+                   const CudaPath path = options.cuda_path == "hopper" ? CudaPath::hopper : options.cuda_path == "sm80" ? CudaPath::sm80 : CudaPath::automatic;
+                   return make_cuda_backend({.ordinal = index, .eager = options.eager, .path = path});
                  }},
 #endif
     BackendEntry{"cpu", "cpu", false, true,
@@ -54,11 +55,16 @@ BackendCandidate candidate(const BackendEntry& entry, int index) {
           .index = index};
 }
 
-Result<std::vector<BackendCandidate>> choose(std::string_view device) {
+constexpr std::array<std::string_view, 3> kCudaPaths = {"auto", "hopper", "sm80"};
+
+/// `cuda_path` as in BackendOptions.
+Result<std::vector<BackendCandidate>> choose(std::string_view device, std::string_view cuda_path) {
   std::vector<BackendCandidate> found;
+  const bool forced = cuda_path != "auto";
   if (device == "auto") {
     for (const auto& entry : kBackends)
-      if (entry.automatic) found.push_back(candidate(entry, 0));
+      if (entry.automatic && (!forced || entry.name == "cuda")) found.push_back(candidate(entry, 0));
+    if (found.empty()) return bad_input(fmt::format("--cuda-path: found '{}', which is not in this build (it has no GPU kernels)", cuda_path));
     return found;
   }
   const size_t colon = device.find(':');
@@ -83,26 +89,27 @@ Result<std::vector<BackendCandidate>> choose(std::string_view device) {
 }  // namespace
 
 std::span<const std::string_view> backend_names() { return kNames; }
+std::span<const std::string_view> cuda_paths() { return kCudaPaths; }
 
 std::string backend_details() {
 #ifdef QUINTET_HAVE_CUDA
-  return fmt::format("cuda     kernels for sm_{}\n", cuda_architectures());
+  return fmt::format("cuda     kernels for {}\n", cuda_architecture_names(cuda_architectures()));
 #else
   return {};
 #endif
 }
 
 Status check_device(std::string_view device) {
-  TRY(choose(device));
+  TRY(choose(device, "auto"));
   return {};
 }
 
 Result<std::vector<BackendCandidate>> backend_candidates(const BackendOptions& options) {
-  return choose(options.device);
+  return choose(options.device, options.cuda_path);
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options) {
-  TRY_ASSIGN(const auto candidates, choose(options.device));
+  TRY_ASSIGN(const auto candidates, choose(options.device, options.cuda_path));
   for (size_t i = 0; i + 1 < candidates.size(); ++i)
     if (auto made = candidates[i].make(options, candidates[i].index)) return made;
   return candidates.back().make(options, candidates.back().index);

@@ -17,10 +17,13 @@ struct BackendOptions {
   std::string device = "auto";  ///< "auto", "cpu", "reference", "cuda[:N]"
   int threads = 0;              ///< of the CPU backend; 0: what the machine has
   bool eager = false;           ///< of the CUDA backend: no graphs
+  std::string cuda_path = "auto";  ///< of the CUDA backend: one of cuda_paths(); but "auto" they leave no other device to --device auto
 };
 
 /// Backends of this build, the preferred one first: "cuda[:N]", "cpu", "reference".
 std::span<const std::string_view> backend_names();
+/// What --cuda-path may say, in every build: "auto" and the sets of kernels of the CUDA backend.
+std::span<const std::string_view> cuda_paths();
 /// What `--version` adds about them, lines with ends; may be empty.
 std::string backend_details();
 

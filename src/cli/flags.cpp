@@ -169,6 +169,8 @@ void FlagSet::common(CommonOptions& common) {
       ->transform(check([](std::string& text) { return check_whole(text, 0, kMaxThreads); }));
   app_.add_flag("--eager", common.backend.eager, "The cuda device issues every kernel apart, without graphs")
       ->group(group);
+  choice("--cuda-path", common.backend.cuda_path, {cuda_paths().begin(), cuda_paths().end()}, "Kernels of the cuda device (auto: the fastest that it runs; the bits are the same)")
+      .group(group);
   app_.add_option("--log-level", common.log.level,
                   fmt::format("How much to log (here: {})", common.log.level))
       ->type_name("trace|debug|info|warn|error|off")

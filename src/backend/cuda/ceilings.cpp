@@ -7,7 +7,7 @@
 #include <array>
 #include <memory>
 
-#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/path.h"
 #include "backend/cuda/rt/status.h"
 
 namespace quintet {
@@ -15,21 +15,23 @@ namespace quintet {
 Result<CudaCeilings> measure_cuda_ceilings() {
   using namespace cuda;
   constexpr size_t kBytes = size_t{4} << 30;
+  int device = 0;
+  cudaDeviceProp properties;
+  QUINTET_CUDA(cudaGetDevice(&device));
+  QUINTET_CUDA(cudaGetDeviceProperties(&properties, device));
+  TRY_ASSIGN(const DeviceKernels kernels, device_kernels(CudaPath::automatic, properties));
   Handle<void*, cudaFree> memory;
   QUINTET_CUDA(cudaMalloc(memory.out(), kBytes + 256));
   QUINTET_CUDA(cudaMemset(memory.get(), 0x5a, kBytes));
   Event begin, end;
   QUINTET_CUDA(cudaEventCreate(begin.out()));
   QUINTET_CUDA(cudaEventCreate(end.out()));
-  int device = 0, multiprocessors = 0;
-  QUINTET_CUDA(cudaGetDevice(&device));
-  QUINTET_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
   CudaCeilings ceilings;
   auto* out = reinterpret_cast<uint32_t*>(static_cast<char*>(memory.get()) + kBytes);
   for (const int blocks : {2, 4, 8, 16})
     for (int run = 0; run < 6; ++run) {
       QUINTET_CUDA(cudaEventRecord(begin.get()));
-      QUINTET_CUDA(launch_read(memory.get(), kBytes, out, multiprocessors * blocks, {}));
+      QUINTET_CUDA(kernels.kernels->read(memory.get(), kBytes, out, properties.multiProcessorCount * blocks, {}));
       QUINTET_CUDA(cudaEventRecord(end.get()));
       QUINTET_CUDA(cudaEventSynchronize(end.get()));
       float ms = 0;

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/ops.h"
+#include "backend/cuda/path.h"
 #include "backend/cuda/rt/arena.h"
 #include "backend/cuda/step_graphs.h"
 #include "backend/cuda/weights.h"
@@ -29,9 +29,11 @@ void move_pointer(const T*& pointer, const uint8_t* host, size_t bytes, const ui
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(const CudaOptions& options, const cudaDeviceProp& properties, Stream stream)
-      : options_(options), properties_(properties), stream_(std::move(stream)),
-        site_{.stream = stream_.get(), .multiprocessors = properties.multiProcessorCount}, packer_(weights_, site_), ops_(site_), graphs_(ops_, site_) {}
+  CudaBackend(const CudaOptions& options, const DeviceKernels& kernels, const cudaDeviceProp& properties, Stream stream)
+      : options_(options), path_(kernels.path), properties_(properties), stream_(std::move(stream)),
+        site_{.stream = stream_.get(), .multiprocessors = properties.multiProcessorCount, .shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin),
+              .multiprocessor_shared_bytes = static_cast<int>(properties.sharedMemPerMultiprocessor)},
+        packer_(*kernels.kernels, weights_, site_), ops_(*kernels.kernels, site_), graphs_(ops_, site_) {}
 
   ~CudaBackend() override {
     // Buffers and weights are freed after the last kernel that may read them.
@@ -43,12 +45,14 @@ class CudaBackend : public Backend {
     size_t free_bytes = 0, total_bytes = 0;
     (void)cudaMemGetInfo(&free_bytes, &total_bytes);
     return {.name = fmt::format("cuda:{}", options_.ordinal),
-            .description = fmt::format("{}, sm_{}{}, {} multiprocessors", properties_.name, properties_.major, properties_.minor, properties_.multiProcessorCount),
+            .description = fmt::format("{}, sm_{}{}, {} multiprocessors, {} kernels", properties_.name, properties_.major, properties_.minor,
+                                       properties_.multiProcessorCount, cuda_path_name(path_)),
             .activation = DType::f16, .kv = DType::f16, .asynchronous = true, .total_bytes = total_bytes, .free_bytes = free_bytes};
   }
 
   Numerics numerics() const override {
-    return {.path = "cuda-f16", .k_slices = kSlices, .kv_split = kSplit, .norm_tree = "chunk1024-lane8-xor-warp4", .kv_rule = "f16",
+    // Both sets of kernels give the same bits on one device; tensor cores of another generation add in another way.
+    return {.path = fmt::format("cuda-f16-sm_{}{}", properties_.major, properties_.minor), .k_slices = kSlices, .kv_split = kSplit, .norm_tree = "chunk1024-lane8-xor-warp4", .kv_rule = "f16",
             .build = fmt::format("cuda-{} gcc-{}", CUDART_VERSION, __VERSION__)};
   }
 
@@ -70,7 +74,7 @@ class CudaBackend : public Backend {
     return Buffer(memory, bytes, [](void* pointer) { (void)cudaFree(pointer); });
   }
 
-  Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const override { return WeightPacker::packed_bytes(role, parts); }
+  Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const override { return packer_.packed_bytes(role, parts); }
   Result<uint64_t> scratch_bytes(const StepLimits& limits) const override { return ops_.scratch_bytes(limits); }
 
   Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts) override {
@@ -175,6 +179,7 @@ class CudaBackend : public Backend {
   }
 
   CudaOptions options_;
+  CudaPath path_;
   cudaDeviceProp properties_;
   Stream stream_;
   LaunchSite site_;
@@ -191,25 +196,7 @@ class CudaBackend : public Backend {
 }  // namespace
 }  // namespace cuda
 
-std::string_view cuda_architectures() { return QUINTET_CUDA_ARCHITECTURES; }
-
 namespace {
-
-/// Whether this build has kernels for a device of this compute capability. Kernels of "80" run on 8.x, those of "90a" on
-/// 9.0 alone.
-bool has_kernels_for(int major, int minor) {
-  std::string_view rest = cuda_architectures();
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    const std::string_view arch = rest.substr(0, comma);
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
-    int number = 0;
-    const auto [end, failed] = std::from_chars(arch.data(), arch.data() + arch.size(), number);
-    const bool exact = end != arch.data() + arch.size();
-    if (failed == std::errc() && number / 10 == major && (exact ? number % 10 == minor : number % 10 <= minor)) return true;
-  }
-  return false;
-}
 
 Error no_device(cudaError_t code) {
   int driver = 0;
@@ -233,13 +220,12 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
                                  count == 1 ? "is cuda:0" : fmt::format("are cuda:0 to cuda:{}", count - 1)));
   cudaDeviceProp properties;
   QUINTET_CUDA(cudaGetDeviceProperties(&properties, options.ordinal));
-  if (!has_kernels_for(properties.major, properties.minor))
-    return bad_input(fmt::format("--device cuda:{}: found {} with compute capability {}.{}, this build has kernels for {}", options.ordinal,
-                                 properties.name, properties.major, properties.minor, cuda_architectures()));
+  const auto kernels = device_kernels(options.path, properties);
+  if (!kernels) return bad_input(fmt::format("--device cuda:{}: {}: {}", options.ordinal, properties.name, kernels.error().message));
   QUINTET_CUDA(cudaSetDevice(options.ordinal));
   Stream stream;
   QUINTET_CUDA(cudaStreamCreateWithFlags(stream.out(), cudaStreamNonBlocking));
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(options, properties, std::move(stream)));
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(options, *kernels, properties, std::move(stream)));
 }
 
 }  // namespace quintet

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "backend/cuda/kernels/sample_params.h"
 #include "base/check.h"
 
 namespace quintet::cuda {
@@ -119,12 +118,12 @@ void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int*
     params.slices = pending_.slices;
     pending_ = {};
   }
-  check(launch_norm(params, site_));
+  check(kernels_.norm(params, site_));
 }
 
 bool CudaOps::row_norm(ConstMatrixView x, const NormArgs& norm, RowNorm& fused) {
   const int hidden = static_cast<int>(x.cols);
-  if (!norm.weight || pending_.post_weight || !row_kernel_norms(hidden)) return false;
+  if (!norm.weight || pending_.post_weight || hidden > kernels_.norm_columns) return false;
   fused = {.residual = residual(x), .weight = vector_of(norm.weight), .hidden = hidden, .eps = norm.eps};
   if (pending_.waiting) {
     fused.residual_out = other_residual_[fused.residual == other_residual_[0]];
@@ -182,7 +181,7 @@ void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs&
     params.fresh = true;
     params.turn = turn;
   } else {
-    check(launch_rope_store(turn, site_));
+    check(kernels_.rope_store(turn, site_));
   }
   attend_rows(step, a, args.kv, params);
 }
@@ -208,7 +207,7 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.splits = splits;
   // Splits of a block: as many as leave every multiprocessor four blocks.
   params.block_splits = std::max(1, a.kv_heads * step.seqs * splits / (4 * site_.multiprocessors));
-  check(launch_attend(params, a.head_dim, query_tokens_ * group, step.seqs, step.rows, site_));
+  check(kernels_.attend(params, a.head_dim, query_tokens_ * group, step.seqs, step.rows, site_));
 }
 
 void CudaOps::project(const ProjectArgs& args) {
@@ -231,7 +230,7 @@ void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   }
   const Epilogue left = epilogue(rows);
   norm_product(args.x, args.norm, *args.w, rows, partial_, left);
-  check(launch_gate({.partial = partial_, .out = act_mid_, .layout = out, .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .n = n,
+  check(kernels_.gate({.partial = partial_, .out = act_mid_, .layout = out, .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .n = n,
                      .stride = columns, .slices = slices(left), .activation = activation}, site_));
 }
 
@@ -256,7 +255,7 @@ void CudaOps::head(const StepView& step, const HeadArgs& args) {
 }
 
 void CudaOps::sample(const StepView& step, const SampleArgs& args) {
-  check(launch_sample_rows({.step = {.logits = static_cast<float*>(args.logits.data), .params = step.sample, .history = step.history,
+  check(kernels_.sample_rows({.step = {.logits = static_cast<float*>(args.logits.data), .params = step.sample, .history = step.history,
                                      .bias_token = step.bias_token, .bias_value = step.bias_value, .mask = step.mask, .out = args.out,
                                      .rows = step.logit_rows, .vocabulary = static_cast<int>(args.logits.cols),
                                      .stride = static_cast<int>(args.logits.stride)},
@@ -270,7 +269,7 @@ void CudaOps::linear(const LinearArgs& args) {
   QUINTET_CHECK(!args.in_perm, "act-order inputs are not packed by this backend");
   const int rows = static_cast<int>(args.x.rows);
   if (args.norm.weight) norm(args.x, args.norm, rows, nullptr, *args.w);
-  else check(launch_pack_rows({.x = plain(args.x), .out = act_in_, .layout = layout(*args.w, rows), .rows = rows, .columns = static_cast<int>(args.x.cols)}, site_));
+  else check(kernels_.pack_rows({.x = plain(args.x), .out = act_in_, .layout = layout(*args.w, rows), .rows = rows, .columns = static_cast<int>(args.x.cols)}, site_));
   const Epilogue left = epilogue(rows);
   product(*args.w, act_in_, rows, partial_, left);
   const int columns = packed(*args.w).columns;
@@ -281,20 +280,20 @@ void CudaOps::linear(const LinearArgs& args) {
     const Segment& segment = packed(*args.w).segments[static_cast<size_t>(part.segment)];
     PlainMatrix out = plain(args.out);
     out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);
-    check(launch_reduce({.partial = partial_ + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .out = out,
+    check(kernels_.reduce({.partial = partial_ + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .out = out,
                          .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(left), .add = args.add_to_out}, site_));
     first += part.n;
   }
 }
 
 void CudaOps::rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) {
-  check(launch_norm_plain({.x = plain(x), .out = plain(out), .weight = vector_of(norm.weight), .eps = norm.eps, .rows = static_cast<int>(x.rows),
+  check(kernels_.norm_plain({.x = plain(x), .out = plain(out), .weight = vector_of(norm.weight), .eps = norm.eps, .rows = static_cast<int>(x.rows),
                            .columns = static_cast<int>(x.cols)}, site_));
 }
 
 void CudaOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
   const AttentionSpec& a = args.attention;
-  check(launch_rope_store({.qkv = static_cast<__half*>(args.qkv.data), .q_norm = vector_of(args.q_norm.weight), .k_norm = vector_of(args.k_norm.weight),
+  check(kernels_.rope_store({.qkv = static_cast<__half*>(args.qkv.data), .q_norm = vector_of(args.q_norm.weight), .k_norm = vector_of(args.k_norm.weight),
                            .inv_freq = device_inv_freq(a.rope), .pos = step.pos, .kv_slot = step.kv_slot, .pages = static_cast<uint8_t*>(args.kv.base),
                            .page_bytes = args.kv.page.bytes, .eps = args.q_norm.weight ? args.q_norm.eps : args.k_norm.eps, .rope_scale = a.rope.scale,
                            .rows = step.rows, .stride = static_cast<int>(args.qkv.stride), .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim,
@@ -307,16 +306,16 @@ void CudaOps::attend(const StepView& step, const AttendArgs& args) {
 }
 
 void CudaOps::gate(const GateArgs& args) {
-  check(launch_elements(ElementOp::gate, {.x = plain(args.gate_up), .out = plain(args.out), .rows = static_cast<int>(args.out.rows),
+  check(kernels_.elements(ElementOp::gate, {.x = plain(args.gate_up), .out = plain(args.out), .rows = static_cast<int>(args.out.rows),
                                           .columns = static_cast<int>(args.out.cols), .activation = activation_kind(args.activation)}, site_));
 }
 
 void CudaOps::add(ConstMatrixView x, MatrixView out) {
-  check(launch_elements(ElementOp::add, {.x = plain(x), .out = plain(out), .rows = static_cast<int>(out.rows), .columns = static_cast<int>(out.cols)}, site_));
+  check(kernels_.elements(ElementOp::add, {.x = plain(x), .out = plain(out), .rows = static_cast<int>(out.rows), .columns = static_cast<int>(out.cols)}, site_));
 }
 
 void CudaOps::gather(const StepView& step, ConstMatrixView x, MatrixView out) {
-  check(launch_elements(ElementOp::gather, {.x = plain(x), .out = plain(out), .row_index = step.logit_row, .rows = static_cast<int>(out.rows),
+  check(kernels_.elements(ElementOp::gather, {.x = plain(x), .out = plain(out), .row_index = step.logit_row, .rows = static_cast<int>(out.rows),
                                             .columns = static_cast<int>(out.cols)}, site_));
 }
 

@@ -12,7 +12,7 @@ namespace quintet::cuda {
 
 class CudaOps : public Ops {
  public:
-  explicit CudaOps(LaunchSite site) : site_(site) {}
+  CudaOps(const Kernels& kernels, LaunchSite site) : kernels_(kernels), site_(site) {}
 
   /// See Backend::scratch_bytes.
   Result<uint64_t> scratch_bytes(const StepLimits& limits) const;
@@ -74,6 +74,7 @@ class CudaOps : public Ops {
   /// The residual stream of a step lies where embed() put it, or in a buffer of ours once a product of one row has added to it.
   float* residual(ConstMatrixView x) { return moved_residual_ ? moved_residual_ : static_cast<float*>(const_cast<void*>(x.data)); }
 
+  const Kernels& kernels_;
   LaunchSite site_;
   cudaError_t error_ = cudaSuccess;
   int rows_ = 0, query_tokens_ = 0, context_ = 0;  ///< of the step being issued

@@ -8,24 +8,14 @@
 namespace quintet::cuda {
 namespace {
 
-std::string allowed_formats() {
+std::string allowed_formats(const Kernels& kernels) {
   std::string names;
   for (const FormatInfo& info : format_table())
-    if (product_kernels(info.format)) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+    if (kernels.product(info.format)) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
   return names;
 }
 
 }  // namespace
-
-const ProductKernels* product_kernels(WeightFormat format) {
-  using Kernels = const ProductKernels& (*)();
-  constexpr Kernels kAll[] = {product_kernels_int4_g128, product_kernels_q4_0, product_kernels_q4_1, product_kernels_q5_0, product_kernels_q5_1, product_kernels_q8_0,
-                         product_kernels_q2_k, product_kernels_q3_k, product_kernels_q4_k, product_kernels_q5_k, product_kernels_q6_k, product_kernels_iq4_nl,
-                         product_kernels_iq4_xs, product_kernels_f16};
-  for (const Kernels kernels : kAll)
-    if (kernels().format == format) return &kernels();
-  return nullptr;
-}
 
 Status WeightPacker::reserve_staging(size_t bytes) {
   if (bytes <= staging_bytes_) return {};
@@ -56,20 +46,21 @@ Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
   return weight;
 }
 
-Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWeight> parts) {
+Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWeight> parts) const {
   CudaWeight packed;
   for (const HostWeight& part : parts) {
     if (!part.in_perm.empty())
       return bad_input(fmt::format("tensor {}: found inputs in another order (act-order), allowed on the GPU are weights that lie in order so far", part.name));
     if (!part.row_scales.empty())
-      return bad_input(fmt::format("tensor {}: found {}, whose rows have scales, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats()));
+      return bad_input(fmt::format("tensor {}: found {}, whose rows have scales, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats(kernels_)));
     if (!part.outliers.empty())
       return bad_input(fmt::format("tensor {}: found outliers kept apart, allowed on the GPU are weights without them so far", part.name));
-    const ProductKernels* kernels = product_kernels(part.format);
+    const ProductKernels* kernels = kernels_.product(part.format);
     if (!kernels)
-      return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats()));
-    if (role != WeightRole::embedding && !row_kernel_takes(padded_inputs(static_cast<int>(part.k))))
-      return bad_input(fmt::format("tensor {}: found rows of {} weights, allowed on the GPU are up to {}", part.name, part.k, kRowInputs));
+      return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats(kernels_)));
+    const int most_inputs = kernels_.row_inputs(site_.shared_bytes, role == WeightRole::gate_up);
+    if (role != WeightRole::embedding && padded_inputs(static_cast<int>(part.k)) > most_inputs)
+      return bad_input(fmt::format("tensor {}: found rows of {} weights, allowed on the GPU are up to {}", part.name, part.k, most_inputs));
     const bool alternate = role == WeightRole::gate_up;
     // Parts of one format share a segment, so that their product is one launch.
     if (packed.segments.empty() || packed.segments.back().kernels != kernels) {
@@ -93,7 +84,7 @@ Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWe
   return packed;
 }
 
-Result<uint64_t> WeightPacker::packed_bytes(WeightRole role, std::span<const HostWeight> parts) {
+Result<uint64_t> WeightPacker::packed_bytes(WeightRole role, std::span<const HostWeight> parts) const {
   uint64_t bytes = 0;
   if (role == WeightRole::vector) {
     for (const HostWeight& part : parts) bytes += static_cast<uint64_t>(part.n * part.k) * sizeof(float);

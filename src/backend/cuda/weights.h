@@ -41,9 +41,9 @@ inline constexpr int kUnitOutputs = 256;
 
 class WeightPacker {
  public:
-  WeightPacker(Arena& arena, LaunchSite site) : arena_(arena), site_(site) {}
+  WeightPacker(const Kernels& kernels, Arena& arena, LaunchSite site) : kernels_(kernels), arena_(arena), site_(site) {}
   /// See Backend::packed_bytes.
-  static Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts);
+  Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const;
   Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts);
   Status unpack(const Weight& weight, int64_t first, int64_t count, float* out);
   /// Once no more weights come: gives back what preparing them needed.
@@ -51,11 +51,12 @@ class WeightPacker {
 
  private:
   /// Segments and places of the parts, without memory.
-  static Result<CudaWeight> lay_out(WeightRole role, std::span<const HostWeight> parts);
+  Result<CudaWeight> lay_out(WeightRole role, std::span<const HostWeight> parts) const;
   Result<Weight> prepare_vector(const HostWeight& part);
   Status pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place);
   Status reserve_staging(size_t bytes);
 
+  const Kernels& kernels_;
   Arena& arena_;
   LaunchSite site_;
   Uploader uploader_;

@@ -2,7 +2,7 @@
 #include "backend/cuda/kernels/attend.cuh"
 #include "backend/cuda/kernels/launch_kernel.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 namespace {
 
 template <int kDim, int kStages, bool kTogether, bool kFresh>
@@ -23,14 +23,18 @@ cudaError_t launch_rows(const AttendParams& p, int most_rows, int seqs, const La
   return launch<kDim, kStages, false, false>(p, (most_rows + kAttendRows - 1) / kAttendRows, seqs, site);
 }
 
+// Tiles of keys and values in flight: what leaves room for two blocks on a Hopper multiprocessor; on the others, what fits
+// 99 KiB (sm_86, sm_89) beside what a block keeps of its own row.
+constexpr int kStages64 = 3, kStages128 = QUINTET_CUDA_HOPPER ? 3 : 2, kStages256 = QUINTET_CUDA_HOPPER ? 2 : 1;
+
 }  // namespace
 
 cudaError_t launch_attend(const AttendParams& p, int dim, int most_rows, int seqs, int rows, const LaunchSite& site) {
   cudaError_t code = cudaErrorInvalidValue;
   switch (dim) {
-    case 64: code = launch_rows<64, 3>(p, most_rows, seqs, site); break;
-    case 128: code = launch_rows<128, 3>(p, most_rows, seqs, site); break;
-    case 256: code = launch_rows<256, 2>(p, most_rows, seqs, site); break;
+    case 64: code = launch_rows<64, kStages64>(p, most_rows, seqs, site); break;
+    case 128: code = launch_rows<128, kStages128>(p, most_rows, seqs, site); break;
+    case 256: code = launch_rows<256, kStages256>(p, most_rows, seqs, site); break;
   }
   if (code != cudaSuccess || !p.partial) return code;
   return launch_kernel<AttendParams>(attend_merge, p,
@@ -38,4 +42,4 @@ cudaError_t launch_attend(const AttendParams& p, int dim, int most_rows, int seq
                                       .block = dim3(static_cast<unsigned>(dim / 2))}, site);
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

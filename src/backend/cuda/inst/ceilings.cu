@@ -3,7 +3,7 @@
 
 #include "backend/cuda/kernels/launch_kernel.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 namespace {
 
 constexpr int kThreads = 512, kUnroll = 8;
@@ -33,4 +33,4 @@ cudaError_t launch_read(const void* from, size_t bytes, uint32_t* out, int block
   return cudaGetLastError();
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

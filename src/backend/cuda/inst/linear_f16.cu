@@ -2,11 +2,11 @@
 #include "backend/cuda/formats/f16.cuh"
 #include "backend/cuda/kernels/linear_launch.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 const ProductKernels& product_kernels_f16() {
   static constexpr ProductKernels kKernels = product_kernels_of<F16>(WeightFormat::f16);
   return kKernels;
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -2,7 +2,7 @@
 #include "backend/cuda/kernels/launch_kernel.cuh"
 #include "backend/cuda/kernels/plain.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 namespace {
 
 dim3 columns_by_rows(int columns, int rows) { return dim3(static_cast<unsigned>((columns + 255) / 256), static_cast<unsigned>(rows)); }
@@ -23,4 +23,4 @@ cudaError_t launch_elements(ElementOp op, const ElementParams& p, const LaunchSi
   return launch_kernel<ElementParams>(kernel, p, {.grid = columns_by_rows(p.columns, p.rows), .block = dim3(256)}, site);
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

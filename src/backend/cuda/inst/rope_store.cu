@@ -2,7 +2,7 @@
 #include "backend/cuda/kernels/launch_kernel.cuh"
 #include "backend/cuda/kernels/rope_store.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 cudaError_t launch_rope_store(const RopeStoreParams& p, const LaunchSite& site) {
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(p.heads + 2 * p.kv_heads), static_cast<unsigned>(p.rows)), .block = dim3(32)};
@@ -14,4 +14,4 @@ cudaError_t launch_rope_store(const RopeStoreParams& p, const LaunchSite& site) 
   return cudaErrorInvalidValue;
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -13,10 +13,11 @@
 #pragma once
 
 #include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/rope_store.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 /// m, l and the sums of one warp's 16 rows: lane (g, q) has rows g and g + 8, columns 2 q and 2 q + 1 of each 8.
 template <int kColumns>
@@ -40,9 +41,6 @@ __device__ __forceinline__ void merge_factors(float a, float b, float& fa, float
   fb = b == -INFINITY ? 0.f : exp2f(b - m);
 }
 
-__device__ __forceinline__ void load_matrix_x4(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address));
-}
 __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address));
 }
@@ -234,7 +232,11 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
   };
   int stage = 0;
   for (int tile = tile_begin; tile < tile_end; ++tile) {
-    copy_async_wait<kStages - 2>();
+    if constexpr (kStages == 1) {  // no room for a tile ahead
+      __syncthreads();
+      load_tile(tile, 0);
+    }
+    copy_async_wait<kStages == 1 ? 0 : kStages - 2>();
     __syncthreads();
     if (kFresh && tile == (key_end - 1) / kKeyTile) {
       const int key = (key_end - 1) % kKeyTile;
@@ -245,7 +247,7 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
       }
       __syncthreads();
     }
-    {
+    if constexpr (kStages > 1) {
       const int ahead = tile + kStages - 1, to = (stage + kStages - 1) % kStages;
       if (ahead < tile_end) load_tile(ahead, to); else copy_async_commit();
     }
@@ -382,4 +384,4 @@ __global__ void attend_merge(const __grid_constant__ AttendParams p) {
   *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * dim + column)) = __floats2half2_rn(v0 * inverse, v1 * inverse);
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -2,9 +2,10 @@
 #pragma once
 
 #include "backend/cuda/kernels/pack.cuh"
+#include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 /// grid: x = pieces, y = rows; 32 threads. A token of -1 is the one that the previous step sampled for `prev[row]`.
 template <class Format>
@@ -27,4 +28,4 @@ __global__ void embed_rows(const __grid_constant__ EmbedParams p) {
   }
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

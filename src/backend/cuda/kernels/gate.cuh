@@ -4,10 +4,11 @@
 
 #include "backend/cuda/kernels/activation_function.cuh"
 #include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/slices.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 /// grid: x = chunks of 256 outputs, y = rows; 128 threads of two outputs.
 __global__ void __launch_bounds__(128) gate_rows(const __grid_constant__ GateParams p) {
@@ -26,4 +27,4 @@ __global__ void __launch_bounds__(128) gate_rows(const __grid_constant__ GatePar
       __floats2half2_rn(activate(p.activation, gate.x) * up.x, activate(p.activation, gate.y) * up.y);
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

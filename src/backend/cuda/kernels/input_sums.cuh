@@ -3,9 +3,10 @@
 #pragma once
 
 #include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 inline constexpr int kInputSumWarps = 4;
 
@@ -34,4 +35,4 @@ __global__ void __launch_bounds__(kInputSumWarps * 32) input_sums(const __grid_c
   }
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -1,5 +1,5 @@
-// How host code reaches the kernels: launchers (one translation unit an op or format under inst/) and the table of
-// formats. Nothing here needs nvcc.
+// How host code reaches the kernels: a table of launchers a set of kernels (path.h), one translation unit an op or format
+// under inst/. Nothing here needs nvcc.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,6 +7,7 @@
 #include <span>
 
 #include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/sample_params.h"
 #include "quant/format.h"
 
 namespace quintet::cuda {
@@ -15,7 +16,8 @@ namespace quintet::cuda {
 struct LaunchSite {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
-  bool dependent = true;  ///< programmatic dependent launch after the kernel before it
+  int shared_bytes = 0, multiprocessor_shared_bytes = 0;  ///< shared memory of a block at most, and of all blocks of a multiprocessor
+  bool dependent = true;  ///< on Hopper, programmatic dependent launch after the kernel before it
 };
 
 /// What one weight format can do on this device.
@@ -29,34 +31,38 @@ struct ProductKernels {
   cudaError_t (*embed)(const EmbedParams&, const LaunchSite&);
 };
 
-const ProductKernels& product_kernels_int4_g128();
-const ProductKernels& product_kernels_q4_0();
-const ProductKernels& product_kernels_q4_1();
-const ProductKernels& product_kernels_q5_0();
-const ProductKernels& product_kernels_q5_1();
-const ProductKernels& product_kernels_q8_0();
-const ProductKernels& product_kernels_q2_k();
-const ProductKernels& product_kernels_q3_k();
-const ProductKernels& product_kernels_q4_k();
-const ProductKernels& product_kernels_q5_k();
-const ProductKernels& product_kernels_q6_k();
-const ProductKernels& product_kernels_iq4_nl();
-const ProductKernels& product_kernels_iq4_xs();
-const ProductKernels& product_kernels_f16();
+/// All launchers of one set of kernels.
+struct Kernels {
+  int norm_columns;  ///< inputs at most that the product of one row can norm itself (RowNorm)
+  /// Inputs at most of the product of one row, on a device with this much shared memory a block; `gated`: of gate and up.
+  int (*row_inputs)(int shared_bytes, bool gated);
+  std::span<const ProductKernels* const> products;  ///< a format each
+  /// Reads `bytes` bytes; for measuring only.
+  cudaError_t (*read)(const void* from, size_t bytes, uint32_t* out, int blocks, const LaunchSite&);
+  cudaError_t (*norm)(const NormParams&, const LaunchSite&);
+  cudaError_t (*pack_rows)(const PackRowsParams&, const LaunchSite&);
+  cudaError_t (*reduce)(const ReduceParams&, const LaunchSite&);
+  cudaError_t (*norm_plain)(const NormPlainParams&, const LaunchSite&);
+  cudaError_t (*elements)(ElementOp, const ElementParams&, const LaunchSite&);
+  cudaError_t (*gate)(const GateParams&, const LaunchSite&);
+  cudaError_t (*rope_store)(const RopeStoreParams&, const LaunchSite&);
+  /// `most_rows`: most (token, query head of a group) rows of any sequence; `dim` 64, 128 or 256.
+  cudaError_t (*attend)(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
+  cudaError_t (*sample_rows)(const SampleRowsParams&, const LaunchSite&);
 
-/// The formats that this backend takes; null where it does not take `format`.
-const ProductKernels* product_kernels(WeightFormat format);
+  /// Null where the GPU does not take `format`.
+  const ProductKernels* product(WeightFormat format) const {
+    for (const ProductKernels* kernels : products)
+      if (kernels->format == format) return kernels;
+    return nullptr;
+  }
+};
 
-/// Reads `bytes` bytes; for measuring only.
-cudaError_t launch_read(const void* from, size_t bytes, uint32_t* out, int blocks, const LaunchSite&);
-cudaError_t launch_norm(const NormParams&, const LaunchSite&);
-cudaError_t launch_pack_rows(const PackRowsParams&, const LaunchSite&);
-cudaError_t launch_reduce(const ReduceParams&, const LaunchSite&);
-cudaError_t launch_norm_plain(const NormPlainParams&, const LaunchSite&);
-cudaError_t launch_elements(ElementOp, const ElementParams&, const LaunchSite&);
-cudaError_t launch_gate(const GateParams&, const LaunchSite&);
-cudaError_t launch_rope_store(const RopeStoreParams&, const LaunchSite&);
-/// `most_rows`: most (token, query head of a group) rows of any sequence; `dim` 64, 128 or 256.
-cudaError_t launch_attend(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
+namespace hopper {
+const Kernels& kernels();
+}
+namespace sm80 {
+const Kernels& kernels();
+}
 
 }  // namespace quintet::cuda

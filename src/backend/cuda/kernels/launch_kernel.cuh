@@ -1,11 +1,11 @@
-// One launch with all attributes: dependent on the kernel before it, in a cluster, with dynamic shared memory.
+// One launch with all attributes: on Hopper dependent on the kernel before it and in a cluster; with dynamic shared memory.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/kernels/launchers.h"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 struct LaunchShape {
   dim3 grid, block;
@@ -20,6 +20,7 @@ cudaError_t launch_kernel(void (*kernel)(Params), const Params& params, const La
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = site.stream;
+#if QUINTET_CUDA_HOPPER
   cudaLaunchAttribute attributes[2];
   config.attrs = attributes;
   if (site.dependent) {
@@ -32,6 +33,7 @@ cudaError_t launch_kernel(void (*kernel)(Params), const Params& params, const La
     attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
     ++config.numAttrs;
   }
+#endif
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 
@@ -42,4 +44,4 @@ cudaError_t allow_shared(void (*kernel)(Params), size_t bytes) {
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -1,125 +1,17 @@
-// Chooses the product kernel's variant for a format: rows -> tiles, product's shape -> warps and blocks. The choice
-// changes speed only, never bits.
+// A format's launchers: the product by the kernels of this set, and what both sets share.
 #pragma once
 
-#include <algorithm>
-
 #include "backend/cuda/kernels/embed.cuh"
-#include "backend/cuda/kernels/input_sums.cuh"
 #include "backend/cuda/kernels/launch_kernel.cuh"
-#include "backend/cuda/kernels/linear_mid_sm90.cuh"
-#include "backend/cuda/kernels/linear_prompt_sm90.cuh"
-#include "backend/cuda/kernels/linear_row_sm90.cuh"
-#include "backend/cuda/kernels/linear_shared_sm90.cuh"
 #include "backend/cuda/kernels/pack.cuh"
+#include "backend/cuda/kernels/path.h"
+#if QUINTET_CUDA_HOPPER
+#include "backend/cuda/kernels/linear_launch_sm90.cuh"
+#else
+#include "backend/cuda/kernels/linear_launch_sm80.cuh"
+#endif
 
-namespace quintet::cuda {
-
-template <class Format, int kTiles, int kWarps, int kPieces, int kStages, Epilogue kEpilogue, int kBlocksPerSm>
-cudaError_t launch_shared(const ProductParams& p, const LaunchSite& site) {
-  constexpr auto kKernel = linear_shared<Format, kTiles, kWarps, kPieces, kStages, kEpilogue, kBlocksPerSm>;
-  constexpr int kActBytes = Format::kPieceK / 32 * kTiles * 512;
-  constexpr int kStageBytes = (kWarps * kPieces * Format::kPieceBytes + kActBytes + 127) / 128 * 128;
-  static_assert(kStages * kStageBytes * kBlocksPerSm <= 226 * 1024, "the ring does not fit");
-  const int units = p.n / (kWarps * kPieces * 16) * (kEpilogue == Epilogue::partial ? kSlices : 1);
-  if (const cudaError_t code = allow_shared<ProductParams>(kKernel, kStages * kStageBytes); code != cudaSuccess) return code;
-  return launch_kernel<ProductParams>(kKernel, p,
-                                      {.grid = dim3(std::min(units, site.multiprocessors * kBlocksPerSm)),
-                                       .block = dim3(kWarps * 32 + 64), .shared_bytes = kStages * kStageBytes}, site);
-}
-
-/// Deepest ring of at most 12 stages that fits `blocks` on a multiprocessor.
-template <class Format, int kTiles, int kUnitPieces, int kBlocks>
-constexpr int kRing = std::min(12, 226 * 1024 / kBlocks / ((kUnitPieces * Format::kPieceBytes + Format::kPieceK / 32 * kTiles * 512 + 127) / 128 * 128));
-
-/// Up to 16 rows: two blocks of 8 warps on a multiprocessor (docs/performance.md).
-template <class Format, int kTiles>
-cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
-  constexpr int kStages = kRing<Format, kTiles, 8, 2>;
-  if (epilogue == Epilogue::partial) return launch_shared<Format, kTiles, 8, 1, kStages, Epilogue::partial, 2>(p, site);
-  if (epilogue == Epilogue::whole) return launch_shared<Format, kTiles, 8, 1, kStages, Epilogue::whole, 2>(p, site);
-  return cudaErrorInvalidValue;
-}
-
-template <class Format, Epilogue kEpilogue, bool kNormed>
-cudaError_t launch_row(ProductParams p, const LaunchSite& site) {
-  using Ring = RowRing<Format>;
-  constexpr auto kKernel = linear_row<Format, kEpilogue, kNormed>;
-  const int row_bytes = p.pieces * Format::kPieceK * 2;
-  p.stages = std::min(kRowMostStages, (kRowSharedBytes - row_bytes) / Ring::kStageBytes);
-  const size_t bytes = static_cast<size_t>(p.stages * Ring::kStageBytes + row_bytes);
-  if (const cudaError_t code = allow_shared<ProductParams>(kKernel, bytes); code != cudaSuccess) return code;
-  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(std::min(p.n / kPanel, site.multiprocessors))),
-                                                   .block = dim3(kRowWarps * 32 + 32), .shared_bytes = bytes}, site);
-}
-
-template <class Format>
-cudaError_t launch_row(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
-  const bool normed = p.norm.weight;
-  switch (epilogue) {
-    case Epilogue::whole: return normed ? launch_row<Format, Epilogue::whole, true>(p, site) : launch_row<Format, Epilogue::whole, false>(p, site);
-    case Epilogue::gated: return normed ? launch_row<Format, Epilogue::gated, true>(p, site) : launch_row<Format, Epilogue::gated, false>(p, site);
-    case Epilogue::partial: break;
-  }
-  return cudaErrorInvalidValue;
-}
-
-template <class Format, int kRows, Epilogue kEpilogue>
-cudaError_t launch_mid(const ProductParams& p, const LaunchSite& site) {
-  constexpr auto kKernel = linear_mid<Format, kRows, kEpilogue>;
-  constexpr size_t kBytes = MidRing<Format, kRows, kEpilogue>::kSharedBytes;
-  if (const cudaError_t code = allow_shared<ProductParams>(kKernel, kBytes); code != cudaSuccess) return code;
-  const int units = p.n / kMidOutputs * (kEpilogue == Epilogue::partial ? kSlices : 1);
-  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(std::min(units, site.multiprocessors))),
-                                                   .block = dim3(kMidThreads), .shared_bytes = kBytes}, site);
-}
-
-template <class Format, int kRows>
-cudaError_t launch_mid_rows(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
-  if (epilogue == Epilogue::partial) return launch_mid<Format, kRows, Epilogue::partial>(p, site);
-  if (epilogue == Epilogue::whole) return launch_mid<Format, kRows, Epilogue::whole>(p, site);
-  return cudaErrorInvalidValue;
-}
-
-template <class Format>
-cudaError_t launch_prompt(const ProductParams& p, const LaunchSite& site) {
-  constexpr auto kKernel = linear_prompt<Format>;
-  constexpr size_t kBytes = PromptRing<Format>::kSharedBytes;
-  if (const cudaError_t code = allow_shared<ProductParams>(kKernel, kBytes); code != cudaSuccess) return code;
-  const int tiles = p.n / kPromptOutputs * ((p.rows + kPromptRows - 1) / kPromptRows);
-  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(std::min(tiles, site.multiprocessors))),
-                                                   .block = dim3(kPromptThreads), .shared_bytes = kBytes}, site);
-}
-
-/// A minimum a group meets the sum of the group's inputs: more accumulators than those kernels have registers for.
-template <class Format>
-cudaError_t launch_input_sums(const ProductParams& p, int tiles, const LaunchSite& site) {
-  const int inputs = p.pieces * Format::kPieceK, groups = inputs / (16 * Format::kGroupSteps), rows = (p.rows + tiles - 1) / tiles * tiles;
-  const InputSumParams params = {.x = reinterpret_cast<const __half*>(p.x), .out = p.input_sums, .layout = {.tiles = tiles, .k_padded = inputs}, .rows = rows};
-  return launch_kernel<InputSumParams>(input_sums<Format::kGroupSteps>, params,
-                                       {.grid = dim3(static_cast<unsigned>((groups + kInputSumWarps - 1) / kInputSumWarps), static_cast<unsigned>(rows / 8)),
-                                        .block = dim3(kInputSumWarps * 32)}, site);
-}
-
-template <class Format>
-cudaError_t launch_wide(const ProductParams& p, int tiles, Epilogue epilogue, const LaunchSite& site) {
-  if constexpr (Format::kHasMin)
-    if (const cudaError_t code = launch_input_sums<Format>(p, tiles, site); code != cudaSuccess) return code;
-  if (tiles == 32) return launch_mid_rows<Format, 32>(p, epilogue, site);
-  if (tiles == 64) return launch_mid_rows<Format, 64>(p, epilogue, site);
-  return epilogue == Epilogue::whole ? launch_prompt<Format>(p, site) : cudaErrorInvalidValue;
-}
-
-template <class Format>
-cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue, const LaunchSite& site) {
-  switch (tiles) {
-    case 0: return launch_row<Format>(p, epilogue, site);
-    case 1: return launch_tiles<Format, 1>(p, epilogue, site);
-    case 2: return launch_tiles<Format, 2>(p, epilogue, site);
-    case 32: case 64: case kPromptRows: return launch_wide<Format>(p, tiles, epilogue, site);
-  }
-  return cudaErrorInvalidValue;
-}
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 template <class Format>
 cudaError_t launch_pack(const PackParams& p, const LaunchSite& site) {
@@ -146,4 +38,4 @@ constexpr ProductKernels product_kernels_of(WeightFormat format) {
   return {format, Format::kPieceK, Format::kPieceBytes, launch_product<Format>, launch_pack<Format>, launch_unpack<Format>, launch_embed<Format>};
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -1,32 +1,42 @@
 // Residual add and RMSNorm in one pass: takes the four partial sums of the product before, adds them in slice order to
 // the residual stream, and leaves the normalised row as operand B of the product after.
 //
-// The reduction tree is that of chunk_sum.cuh. Chunks of a row go to the blocks of a cluster (sm_90) or one after the other
-// (sm_80): the same tree either way.
+// The reduction tree is that of chunk_sum.cuh. Chunks of a row go to the blocks of a cluster (Hopper) or to groups of warps of
+// one block (sm80): the same tree either way.
 #pragma once
 
 #include <cooperative_groups.h>
 
 #include "backend/cuda/kernels/chunk_sum.cuh"
 #include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/slices.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-/// grid: x = blocks of a row's cluster, y = rows. kEach: chunks of a block at most.
+/// A row's members are the blocks of its cluster, or the groups of kNormThreads threads of its block.
+inline constexpr int kNormBlockThreads = QUINTET_CUDA_HOPPER ? kNormThreads : kNormThreads * kNormCluster;
+
+/// grid: x = blocks of a row's cluster (Hopper) or 1, y = rows. kEach: chunks of a member at most.
 template <int kEach>
-__global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant__ NormParams p) {
+__global__ void __launch_bounds__(kNormBlockThreads) norm_rows(const __grid_constant__ NormParams p) {
+#if QUINTET_CUDA_HOPPER
   namespace cg = cooperative_groups;
   __shared__ float warp_sums[4];
   __shared__ float sums[2][kNormMaxChunks];  // of the row's chunks: squares of the partial sums, squares of the residual
+  const int member = blockIdx.x, members = gridDim.x, thread = threadIdx.x;
+#else
+  __shared__ __align__(16) float warp_sums[2][kNormMaxChunks * 4];  // the same, of the chunks' warps
+  const int member = threadIdx.x / kNormThreads, members = blockDim.x / kNormThreads, thread = threadIdx.x % kNormThreads;
+#endif
   launch_dependents();
   const int chunks = (p.hidden + kNormChunk - 1) / kNormChunk;
   const auto each = [&](auto&& body) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int chunk = blockIdx.x + i * gridDim.x;
-      if (chunk < chunks) body(i, chunk, chunk * kNormChunk + threadIdx.x * 8);
+      const int chunk = member + i * members;
+      if (chunk < chunks) body(i, chunk, chunk * kNormChunk + thread * 8);
     }
   };
   float weight[kEach][8];  // read while the kernel before still runs
@@ -34,32 +44,39 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant_
     each([&](int i, int, int column) {
       if (column < p.hidden) load_8(p.weight + column, weight[i]);
     });
-#if __CUDA_ARCH__ >= 900
+#if QUINTET_CUDA_HOPPER
   cg::this_cluster().barrier_arrive();  // the wait before share() makes sure that all blocks have started
 #endif
   wait_for_previous();
-#if __CUDA_ARCH__ >= 900
+#if QUINTET_CUDA_HOPPER
   cg::this_cluster().barrier_wait();
 #endif
   const int row = blockIdx.y, source = p.row_index ? p.row_index[row] : row;
   float* residual = p.residual + static_cast<size_t>(source) * p.hidden;
 
-  auto share = [&](int which, int chunk, float sum) {
-#if __CUDA_ARCH__ >= 900
+  auto share = [&](int which, int chunk, float squares) {
+#if QUINTET_CUDA_HOPPER
+    const float sum = chunk_sum(squares, warp_sums);
     auto cluster = cg::this_cluster();
     if (threadIdx.x < cluster.num_blocks()) *cluster.map_shared_rank(&sums[which][chunk], threadIdx.x) = sum;
 #else
-    if (threadIdx.x == 0) sums[which][chunk] = sum;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, step);
+    if (thread % 32 == 0) warp_sums[which][chunk * 4 + thread / 32] = squares;
 #endif
   };
   auto row_scale = [&](int which, float eps) {
-#if __CUDA_ARCH__ >= 900
+    float sum = 0;
+#if QUINTET_CUDA_HOPPER
     cg::this_cluster().sync();
+    for (int c = 0; c < chunks; ++c) sum += sums[which][c];
 #else
     __syncthreads();
+    for (int c = 0; c < chunks; ++c) {
+      const float4 w = *reinterpret_cast<const float4*>(&warp_sums[which][c * 4]);
+      sum += ((w.x + w.y) + w.z) + w.w;
+    }
 #endif
-    float sum = 0;
-    for (int c = 0; c < chunks; ++c) sum += sums[which][c];
     return rsqrtf(sum / p.hidden + eps);
   };
   // A thread's 8 columns of a chunk: the partial sums added in slice order.
@@ -86,7 +103,7 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant_
 #pragma unroll
         for (int i = 0; i < 8; ++i) squares = fmaf(v[i], v[i], squares);
       }
-      share(0, chunk, chunk_sum(squares, warp_sums));
+      share(0, chunk, squares);
     });
     post_scale = row_scale(0, p.post_eps);
   }
@@ -107,7 +124,7 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant_
 #pragma unroll
       for (int j = 0; j < 8; ++j) squares = fmaf(r[j], r[j], squares);
     }
-    if (p.weight) share(1, chunk, chunk_sum(squares, warp_sums));
+    if (p.weight) share(1, chunk, squares);
   });
   if (!p.weight) return;
   const float scale = row_scale(1, p.eps);
@@ -119,8 +136,8 @@ __global__ void __launch_bounds__(kNormThreads) norm_rows(const __grid_constant_
             __floats2half2_rn(kept[i][j] * scale * weight[i][j], kept[i][j + 1] * scale * weight[i][j + 1]);
   });
   // Inputs past the row's end, up to a whole piece: another layout's numbers may lie there.
-  for (int column = p.hidden + (blockIdx.x * kNormThreads + threadIdx.x) * 2; column < p.layout.k_padded; column += gridDim.x * kNormThreads * 2)
+  for (int column = p.hidden + (member * kNormThreads + thread) * 2; column < p.layout.k_padded; column += members * kNormThreads * 2)
     *reinterpret_cast<half2*>(p.out + p.layout.index(row, column)) = __float2half2_rn(0.f);
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -3,8 +3,9 @@
 
 #include "backend/cuda/formats/format.cuh"
 #include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/path.h"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 template <class Format>
 __device__ __forceinline__ size_t piece_at(int piece_row, int piece, int pieces) {
@@ -53,4 +54,4 @@ __global__ void unpack_rows(const __grid_constant__ UnpackParams p) {
   }
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

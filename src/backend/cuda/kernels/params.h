@@ -20,8 +20,8 @@ inline constexpr int kNormCluster = 8;  ///< blocks of a row at most: the larges
 
 /// The kernel for one row keeps the row in shared memory beside its ring, and can norm it on the way in.
 inline constexpr int kRowSharedBytes = 222 * 1024, kRowInputs = kRowSharedBytes / 4, kRowNormRounds = 4, kRowNormColumns = kRowNormRounds * 4 * kNormChunk;
-constexpr bool row_kernel_takes(int inputs) { return inputs <= kRowInputs; }  ///< half of that memory
-constexpr bool row_kernel_norms(int hidden) { return hidden <= kRowNormColumns; }
+/// The same of the sm80 set, and what its kernel keeps beside the row and the rings.
+inline constexpr int kRowNormColumns80 = 8 * kNormChunk, kRowStaticBytes = 2304;
 
 /// What a product does with its slices: leave four partial sums; add them; or also meet gate and up.
 enum class Epilogue { partial, whole, gated };
@@ -54,6 +54,7 @@ struct ProductParams {
   ActLayout out_layout;    ///< gated
   int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
   int stages;              ///< depth of the ring, where it is not the kernel's own
+  int tile_rows;           ///< of x, where its tiles are larger than the kernel's
   float* input_sums;       ///< room for the sums of the inputs' groups (input_sums.cuh); formats with minima, more than 16 rows
   RowNorm norm;            ///< linear_row: its inputs are the norm of this, where weight is given
 };

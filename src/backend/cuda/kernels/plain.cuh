@@ -4,10 +4,11 @@
 
 #include "backend/cuda/kernels/activation_function.cuh"
 #include "backend/cuda/kernels/chunk_sum.cuh"
+#include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/slices.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 __device__ __forceinline__ float load_plain(const PlainMatrix& m, int row, int column) {
   const size_t at = static_cast<size_t>(row) * m.stride + column;
@@ -86,4 +87,4 @@ __global__ void __launch_bounds__(256) gather_plain(const __grid_constant__ Elem
   if (column < p.columns) store_plain(p.out, row, column, load_plain(p.x, p.row_index[row], column));
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -10,6 +10,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// Keeps a value in its register. The compiler otherwise forms what depends on the thread alone anew in every round of a loop, to save
+/// registers that nobody needs.
+__device__ __forceinline__ void keep(int& value) { asm volatile("" : "+r"(value)); }
+__device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
+/// The warp's index, which the compiler then knows to be the same in all of its lanes.
+__device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0); }
+
 /// D += A . B for one 16 x 8 x 16 tile, FP32 accumulators. Fragment layout: PTX ISA, "mma.m16n8k16 with .f16". Volatile keeps
 /// the order of the source, in which chains of products alternate; the compiler's own order ran them one after the other.
 __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -18,21 +25,33 @@ __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// The same from zero: D = A . B.
+__device__ __forceinline__ void mma_f16_fresh(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.f));
+}
+/// Four 8 x 8 matrices of halves from shared memory: each lane gives the address of a row's 16 bytes, lanes 8 i to 8 i + 7 those of
+/// matrix i, and gets two neighbours of row lane / 4 of each.
+__device__ __forceinline__ void load_matrix_x4(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address));
+}
+
 /// Lets the next kernel of the stream start (programmatic dependent launch); its own wait() still orders memory.
 __device__ __forceinline__ void launch_dependents() {
-#if __CUDA_ARCH__ >= 900
+#if QUINTET_CUDA_HOPPER
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
 /// Waits until the previous kernel of the stream has finished and its writes are visible. Weights may be read before.
 __device__ __forceinline__ void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
+#if QUINTET_CUDA_HOPPER
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-#if __CUDA_ARCH__ >= 900
+#if QUINTET_CUDA_HOPPER
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0],%1;" ::"r"(barrier), "r"(arrivals));
 }

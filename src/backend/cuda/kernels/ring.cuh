@@ -1,11 +1,11 @@
-// A ring of stages in shared memory, filled by bulk copies and drained by warps that compute.
+// Rings of stages in shared memory, drained by warps that compute: filled by bulk copies (Hopper) or by cp.async.
 #pragma once
 
 #include "backend/cuda/kernels/ptx.cuh"
 
 namespace quintet::cuda {
 
-#if __CUDA_ARCH__ >= 900
+#if QUINTET_CUDA_HOPPER
 /// Barriers of a ring, initialised by one thread: `fillers` lanes arrive at a stage's `full`, `drainers` warps at its `empty`.
 __device__ __forceinline__ void ring_init(uint64_t* full, uint64_t* empty, int stages, int fillers, int drainers) {
   for (int s = 0; s < stages; ++s) {
@@ -41,5 +41,127 @@ class RingFiller {
   uint32_t parity_ = 1;  // the first round finds every stage free
 };
 #endif
+
+/// One of kThreads threads that fill stages by cp.async, 16 bytes at a time: each stage has kFirst bytes of one source and behind
+/// them, or elsewhere, kSecond bytes of another. Both are multiples of 16 and are copied as one span, so that no thread idles between;
+/// a thread's addresses are formed once a run of stages, since forming them is most of what a copy costs.
+template <int kFirst, int kSecond, int kThreads>
+class SpanCopier {
+  static_assert(kFirst % 16 == 0 && kSecond % 16 == 0);
+  static constexpr int kFirstChunks = kFirst / 16, kChunks = kFirstChunks + kSecond / 16;
+  static constexpr int kWhole = kFirstChunks / kThreads;  // rounds of the first source in which every thread copies
+  static constexpr int kMixed = (kChunks - kWhole * kThreads + kThreads - 1) / kThreads;
+
+ public:
+  /// Stages lie one first_step (of the first source) and second_step apart; the second source's bytes go second_at bytes behind the
+  /// first one's in a stage.
+  __device__ SpanCopier(int index, int first_step, int second_step, int second_at) : index_(index), first_step_(first_step) {
+#pragma unroll
+    for (int r = 0; r < kMixed; ++r) {
+      const int chunk = (kWhole + r) * kThreads + index;
+      mixed_step_[r] = chunk < kFirstChunks ? first_step : second_step;
+      mixed_to_[r] = chunk < kFirstChunks ? chunk * 16 : second_at + (chunk - kFirstChunks) * 16;
+      keep(mixed_step_[r]);
+      keep(mixed_to_[r]);
+    }
+    first_to_ = index * 16;
+    keep(first_to_);
+  }
+  /// The next stage to copy.
+  __device__ __forceinline__ void begin(const uint8_t* first, const uint8_t* second) {
+    first_ = first + index_ * 16;
+#pragma unroll
+    for (int r = 0; r < kMixed; ++r) {
+      const int chunk = (kWhole + r) * kThreads + index_;
+      mixed_[r] = chunk < kFirstChunks ? first + chunk * 16 : second + (chunk - kFirstChunks) * 16;
+    }
+  }
+  /// Copies a stage to `to` and goes on to the next.
+  __device__ __forceinline__ void copy(uint32_t to) {
+#pragma unroll
+    for (int r = 0; r < kWhole; ++r) copy_async_16(to + first_to_ + r * kThreads * 16, first_ + r * kThreads * 16);
+#pragma unroll
+    for (int r = 0; r < kMixed; ++r)
+      if ((kWhole + r + 1) * kThreads <= kChunks || (kWhole + r) * kThreads + index_ < kChunks) copy_async_16(to + mixed_to_[r], mixed_[r]);
+    first_ += first_step_;
+#pragma unroll
+    for (int r = 0; r < kMixed; ++r) mixed_[r] += mixed_step_[r];
+  }
+
+ private:
+  int index_, first_step_, first_to_;
+  const uint8_t* first_ = nullptr;
+  const uint8_t* mixed_[kMixed ? kMixed : 1] = {};
+  int mixed_step_[kMixed ? kMixed : 1] = {}, mixed_to_[kMixed ? kMixed : 1] = {};
+};
+
+/// A warp's lanes that fill its own stages: each has kDepth pieces (1 or 2) of kPieceBytes, which lie kStep bytes apart in memory, side
+/// by side. What is left of a piece after whole rounds of 32 lanes goes together with its twin's.
+template <int kPieceBytes, int kStep, int kDepth>
+class RowCopier {
+  static_assert(kPieceBytes % 16 == 0);
+  static constexpr int kChunks = kPieceBytes / 16, kWhole = kChunks / 32, kTail = kChunks % 32, kTailRounds = (kDepth * kTail + 31) / 32;
+
+ public:
+  __device__ explicit RowCopier(int lane) : lane_(lane), lane_to_(lane * 16) {
+    keep(lane_to_);
+#pragma unroll
+    for (int r = 0; r < kTailRounds; ++r) {
+      tail_to_[r] = twin(r) * kPieceBytes + tail_chunk(r) * 16;
+      keep(tail_to_[r]);
+    }
+  }
+  /// The next pieces.
+  __device__ __forceinline__ void begin(const uint8_t* pieces) {
+    pieces_ = pieces + lane_ * 16;
+#pragma unroll
+    for (int r = 0; r < kTailRounds; ++r) tail_[r] = pieces + twin(r) * kStep + tail_chunk(r) * 16;
+  }
+  /// Copies the next kDepth pieces, or the last one alone, to `to`.
+  __device__ __forceinline__ void copy(uint32_t to, bool all) {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d)
+      if (d == 0 || all)
+#pragma unroll
+        for (int r = 0; r < kWhole; ++r) copy_async_16(to + lane_to_ + d * kPieceBytes + r * 512, pieces_ + d * kStep + r * 512);
+#pragma unroll
+    for (int r = 0; r < kTailRounds; ++r)
+      if (r * 32 + lane_ < (all ? kDepth * kTail : kTail)) copy_async_16(to + tail_to_[r], tail_[r]);
+    pieces_ += kDepth * kStep;
+#pragma unroll
+    for (int r = 0; r < kTailRounds; ++r) tail_[r] += kDepth * kStep;
+  }
+
+ private:
+  /// Which of two pieces a lane's chunk of tail round r belongs to, and its number there.
+  __device__ int twin(int r) const { return r * 32 + lane_ < kTail ? 0 : 1; }
+  __device__ int tail_chunk(int r) const { return kWhole * 32 + r * 32 + lane_ - twin(r) * kTail; }
+
+  int lane_, lane_to_;
+  const uint8_t* pieces_ = nullptr;
+  const uint8_t* tail_[kTailRounds ? kTailRounds : 1] = {};
+  int tail_to_[kTailRounds ? kTailRounds : 1] = {};
+};
+
+/// kBytes, a multiple of 16, by kThreads threads, of which this one is `index`.
+template <int kBytes, int kThreads>
+__device__ __forceinline__ void copy_span(uint32_t to, const uint8_t* from, int index) {
+  static_assert(kBytes % 16 == 0);
+#pragma unroll
+  for (int at = 0; at < kBytes / 16; at += kThreads)
+    if (at + kThreads <= kBytes / 16 || at + index < kBytes / 16) copy_async_16(to + (at + index) * 16, from + (at + index) * 16);
+}
+
+/// copy_async_wait for a number of groups that is known at run time: at most kMostPending.
+inline constexpr int kMostPending = 4;
+__device__ __forceinline__ void copy_async_wait_for(int pending) {
+  switch (pending) {
+    case 0: copy_async_wait<0>(); break;
+    case 1: copy_async_wait<1>(); break;
+    case 2: copy_async_wait<2>(); break;
+    case 3: copy_async_wait<3>(); break;
+    default: copy_async_wait<4>(); break;
+  }
+}
 
 }  // namespace quintet::cuda

@@ -3,10 +3,11 @@
 #pragma once
 
 #include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/slices.cuh"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 /// Cosine and sine of a lane's pairs at one position: the same for every head.
 template <int kPairs>
@@ -122,4 +123,4 @@ __global__ void __launch_bounds__(32) rope_store(const __grid_constant__ RopeSto
   if (slot >= 0) values.store(p, cache_row(p, slot, is_v, is_v ? head - p.heads - p.kv_heads : head - p.heads), lane);
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -7,10 +7,11 @@
 // changes nothing.
 #pragma once
 
+#include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/sample_params.h"
 
-namespace quintet::cuda {
+namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 inline constexpr int kSampleThreads = 1024, kSampleWarps = kSampleThreads / 32, kDigits = 256;
 inline constexpr int kReportedAlternatives = 20;  ///< kAlternatives of backend/sampler.h
@@ -349,4 +350,4 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(const __grid_const
   if (threadIdx.x == 0) p.out[index] = {.token = token, .logprob = row.logits[token] - max - log_sum, .status = 0};
 }
 
-}  // namespace quintet::cuda
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -1,7 +1,7 @@
-// What the sampler takes beside a step's own parameters, and its launcher.
+// What the sampler takes beside a step's own parameters.
 #pragma once
 
-#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/kernels/params.h"
 
 namespace quintet::cuda {
 
@@ -10,7 +10,5 @@ struct SampleRowsParams {
   Alternative* alternatives;  ///< [rows][20] or null
   int* counts;                ///< [rows][vocabulary] scratch of the penalties
 };
-
-cudaError_t launch_sample_rows(const SampleRowsParams&, const LaunchSite&);
 
 }  // namespace quintet::cuda
