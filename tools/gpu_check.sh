@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds what a GPU machine runs into build/gpu-check, and runs it here where this machine has a GPU.
+# ARCHS: its architectures. Plain 90 beside 90a lets a Hopper GPU run the kernels of both paths; 80 serves all of 8.x.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build/gpu-check
-cmake --preset portable -DQUINTET_CUDA=on >/dev/null
+cmake --preset portable -DQUINTET_CUDA=on -DQUINTET_CUDA_ARCHS="${ARCHS:-80;90;90a}" >/dev/null
 cmake --build build/portable --target quintet quintet_cuda_tests -- -j"${JOBS:-$(nproc)}"
 rm -rf "$out" && mkdir -p "$out"
 strip -o "$out/quintet" build/portable/quintet

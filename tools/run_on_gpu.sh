@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs on the GPU machine, from the folder that `make gpu-check` filled: tests, compute-sanitizer on tiny models, benches.
+# Runs on the GPU machine, from the folder that `make gpu-check` filled: tests, compute-sanitizer on tiny models, benches, each
+# with every set of kernels that the build has for this GPU.
 # usage: run-on-gpu.sh [MODELS]    MODELS: the folder of SmolLM2-135M-Instruct.Q4_1.gguf
 # QUICK=1: a tenth of the steps.
 set -uo pipefail
@@ -15,16 +16,29 @@ try() { local name=$1; shift; "$@" || failed+=("$name"); }
 step "machine"
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,memory.used --format=csv,noheader || exit 2
 ./quintet --version
+paths=()
+for path in hopper sm80; do
+  if message=$(./quintet bench --device cuda --cuda-path $path --shape tiny --weights f16 --rows 1 --steps 1 --no-ceilings 2>&1 >/dev/null); then
+    paths+=("$path")
+  else
+    echo "not on this GPU: $message"
+  fi
+done
+[ ${#paths[@]} -gt 0 ] || exit 2
 
-step "tests"
-try tests ./quintet_cuda_tests --gtest_brief=1
+for path in "${paths[@]}"; do
+  step "tests, $path"
+  QUINTET_CUDA_PATH=$path try "tests $path" ./quintet_cuda_tests --gtest_brief=1
+done
 
 step "compute-sanitizer"
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck initcheck; do
     for weights in int4-g128 q4_0 q4_1 q8_0 f16; do
-      try "$tool $weights" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "sanitizer-$tool-$weights.log" \
-        ./quintet bench --device cuda --shape tiny --weights "$weights" --rows 1,3 --context 300 --prompt 70 --steps 2 --no-ceilings >/dev/null
+      for path in "${paths[@]}"; do
+        try "$tool $weights $path" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "sanitizer-$tool-$weights-$path.log" \
+          ./quintet bench --device cuda --cuda-path "$path" --shape tiny --weights "$weights" --rows 1,3 --context 300 --prompt 70 --steps 2 --no-ceilings >/dev/null
+      done
     done
   done
 else
@@ -43,28 +57,32 @@ step "benches"
 # cuBLAS is timed beside prompts where the loader finds it: the toolkit's, or that of a Python package.
 cublas=$(find /usr/local /usr/lib /opt -name 'libcublas.so.1[23]' -printf '%h\n' 2>/dev/null | head -1)
 export LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-: >bench.jsonl
-bench() { try "bench $*" ./quintet bench --device cuda --json --steps "$steps" "$@" >>bench.jsonl; }
-bench --shape llama3-70b --weights int4-g128 --rows 1,2,4,8,16,32,64 --context 128,8192 --prompt 32,128,512,2048,8192 --attention
-for weights in q4_0 q4_1 q8_0; do bench --shape llama3-70b --layers 20 --weights "$weights" --rows 1,16; done
-bench --shape llama3-8b --weights f16 --rows 1,16
-
 get() { sed -n "s/.*\"$1\":\"\\{0,1\\}\\([^,\"}]*\\).*/\\1/p" <<<"$2"; }
-printf '\n%-10s %-10s %5s %8s %10s %10s %9s %8s %7s %9s\n' work weights rows context ms tokens/s of-read TFLOP/s SM-MHz of-cuBLAS
-while IFS= read -r line; do
-  if [[ $line == *'"ceilings"'* ]]; then
-    read_ceiling=$(get read_bytes_per_s "$line")
-    printf 'read ceiling %.3g B/s\n' "$read_ceiling"
-    if [[ $line == *H200* ]] && awk "BEGIN { exit !($read_ceiling < 4.4e12) }"; then failed+=("void: the read ceiling is under 4.4 TB/s"); fi
-  elif [[ $line == *'"skipped"'* ]]; then
-    printf '%-10s %-10s %5s %8s skipped\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" "$(get context "$line")"
-  else
-    of_vendor=$(get fraction_of_vendor "$line")
-    printf '%-10s %-10s %5s %8s %10.3f %10.1f %8.1f%% %8.1f %7s %9s\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" \
-      "$(get context "$line")" "$(get ms "$line")" "$(get tokens_per_s "$line")" "$(awk "BEGIN { print 100 * $(get fraction_of_read "$line") }")" \
-      "$(get tflops "$line")" "$(get sm_mhz "$line")" "${of_vendor:+$(awk "BEGIN { printf \"%.1f%%\", 100 * $of_vendor }")}"
-  fi
-done <bench.jsonl
+bench() { try "bench $path $*" ./quintet bench --device cuda --cuda-path "$path" --json --steps "$steps" "$@" >>"$out"; }
+for path in "${paths[@]}"; do
+  out=bench-$path.jsonl
+  : >"$out"
+  bench --shape llama3-70b --weights int4-g128 --rows 1,2,4,8,16,32,64 --context 128,8192 --prompt 32,128,512,2048,8192 --attention
+  for weights in q4_0 q4_1 q8_0; do bench --shape llama3-70b --layers 20 --weights "$weights" --rows 1,16; done
+  bench --shape llama3-8b --weights f16 --rows 1,16
+
+  printf '\n%s kernels\n' "$path"
+  printf '%-10s %-10s %5s %8s %10s %10s %9s %8s %7s %9s\n' work weights rows context ms tokens/s of-read TFLOP/s SM-MHz of-cuBLAS
+  while IFS= read -r line; do
+    if [[ $line == *'"ceilings"'* ]]; then
+      read_ceiling=$(get read_bytes_per_s "$line")
+      printf 'read ceiling %.3g B/s\n' "$read_ceiling"
+      if [[ $line == *H200* ]] && awk "BEGIN { exit !($read_ceiling < 4.4e12) }"; then failed+=("void: the read ceiling is under 4.4 TB/s"); fi
+    elif [[ $line == *'"skipped"'* ]]; then
+      printf '%-10s %-10s %5s %8s skipped\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" "$(get context "$line")"
+    else
+      of_vendor=$(get fraction_of_vendor "$line")
+      printf '%-10s %-10s %5s %8s %10.3f %10.1f %8.1f%% %8.1f %7s %9s\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" \
+        "$(get context "$line")" "$(get ms "$line")" "$(get tokens_per_s "$line")" "$(awk "BEGIN { print 100 * $(get fraction_of_read "$line") }")" \
+        "$(get tflops "$line")" "$(get sm_mhz "$line")" "${of_vendor:+$(awk "BEGIN { printf \"%.1f%%\", 100 * $of_vendor }")}"
+    fi
+  done <"$out"
+done
 
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'FAILED: %s\n' "${failed[@]}"

@@ -103,6 +103,7 @@ TEST(Usage, CommonFlagsAreChecked) {
     expect_error(run(with(right, {"--device", "cuda:x"})), 2, {"--device", "'cuda:x'", "allowed are auto, "});
     expect_error(run(with(right, {"--device", "cuda:-1"})), 2, {"--device", "'cuda:-1'", "allowed are auto, "});
     expect_error(run(with(right, {"--device", "cpu:1"})), 2, {"--device", "'cpu:1'"});
+    expect_error(run(with(right, {"--cuda-path", "volta"})), 2, {"--cuda-path", "'volta'", "allowed are auto, hopper, sm80"});
     expect_error(run(with(right, {"--threads", "two"})), 2, {"--threads", "'two'", "0 to 1024"});
     expect_error(run(with(right, {"--threads", "-1"})), 2, {"--threads", "'-1'", "0 to 1024"});
     expect_error(run(with(right, {"--threads"})), 2, {"--threads"});
@@ -115,6 +116,7 @@ TEST(Usage, ADeviceThatIsNotThereIsAnError) {
   const Args right = command("run", source_path("tests/golden/tiny/llama3.gguf"));
   // An ordinal that does not exist; on a machine without a GPU there is none at all; or the build does not know them.
   expect_error(run(with(right, {"--device", "cuda:99"})), 2, {"--device", "cuda"});
+  expect_error(run(with(right, {"--device", "cuda:99", "--cuda-path", "sm80"})), 2, {"--device", "cuda"});
 }
 
 TEST(Usage, FlagsOfRunAreChecked) {

@@ -23,6 +23,14 @@ inline std::string source_folder() {
   return elsewhere ? elsewhere : QUINTET_SOURCE_DIR;
 }
 
+/// Which kernels the tests run on: those that the environment's QUINTET_CUDA_PATH names (hopper, sm80), else the fastest.
+inline CudaPath tested_path() {
+  const char* name = std::getenv("QUINTET_CUDA_PATH");
+  for (const CudaPath path : {CudaPath::hopper, CudaPath::sm80})
+    if (name && cuda_path_name(path) == name) return path;
+  return CudaPath::automatic;
+}
+
 /// Formats that the GPU takes.
 inline std::vector<WeightFormat> gpu_formats() {
   return {WeightFormat::int4_g128, WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q5_0, WeightFormat::q5_1, WeightFormat::q8_0, WeightFormat::q2_k,
@@ -32,7 +40,7 @@ inline std::vector<WeightFormat> gpu_formats() {
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto made = make_cuda_backend({});
+    auto made = make_cuda_backend({.path = tested_path()});
     if (!made) GTEST_SKIP() << made.error().message;
     backend_ = std::move(made).value();
   }

@@ -53,8 +53,8 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheBitsOfIssuedOnes) {
   for (const char* shape : {"tiny", "tiny-wide"}) {
     SCOPED_TRACE(shape);
     const uint64_t seed = random_();
-    backend_ = make_cuda_backend({}).value();
-    const auto eager = make_cuda_backend({.eager = true}).value();
+    backend_ = make_cuda_backend({.path = tested_path()}).value();
+    const auto eager = make_cuda_backend({.eager = true, .path = tested_path()}).value();
     const auto model = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *backend_).value();
     const auto same_model = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *eager).value();
     const int32_t vocabulary = model->config.vocabulary;
@@ -77,7 +77,7 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheBitsOfIssuedOnes) {
     }
     // Alone, and three at a time, on an engine of another size: the same again.
     for (const size_t first : {0, 5, 18}) {
-      backend_ = make_cuda_backend({}).value();
+      backend_ = make_cuda_backend({.path = tested_path()}).value();
       const auto again = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *backend_).value();
       const std::vector<Request> few(requests.begin() + static_cast<std::ptrdiff_t>(first), requests.begin() + static_cast<std::ptrdiff_t>(first + (first ? 3 : 1)));
       const auto answers = run(*backend_, *again, few, {.context = 2000, .sequences = 3, .kv_tokens = 6000});

@@ -38,7 +38,7 @@ TEST_F(CudaLinear, GateAndUpDecodeInLogicalOrder) {
 
 TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {
   for (const WeightFormat format : gpu_formats()) {
-    backend_ = make_cuda_backend({}).value();
+    backend_ = make_cuda_backend({.path = tested_path()}).value();
     bool reserved = false;
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{960, 576}, {40, 64}, {576, 1536}, {129, 896}, {200, 768}, {1024, 2048}}) {
       if (k % format_info(format).block_weights) continue;

@@ -78,7 +78,7 @@ TEST_F(CudaSynthetic, AgreesWithTheReferenceAndKeepsItsBits) {
         // Formats in blocks of 256 fit one shape alone, and the others need not run there once more.
         if ((format_info(format).block_weights == 256) != (shape == "tiny-256")) continue;
         SCOPED_TRACE(fmt::format("{} {} window {}", shape, format_info(format).name, window));
-        backend_ = make_cuda_backend({}).value();
+        backend_ = make_cuda_backend({.path = tested_path()}).value();
         const auto model = make_synthetic_model({.shape = shape, .format = format, .seed = random_()}, *backend_).value();
         for (LayerConfig& layer : model->config.layer) layer.sliding_window = window;
         const std::vector<TokenId> tokens = random_tokens(700, model->config.vocabulary);

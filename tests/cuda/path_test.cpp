@@ -1,0 +1,113 @@
+// Which kernels a device runs on, and that the choice changes no bit.
+#include <gmock/gmock.h>
+
+#include "cuda_fixture.h"
+#include "flat_inputs.h"
+#include "model/synthetic.h"
+#include "../model/single_sequence.h"
+
+namespace quintet {
+namespace {
+
+TEST(CudaPath, FollowsTheComputeCapability) {
+  const auto chosen = [](std::string_view architectures, int major, int minor, CudaPath wanted = CudaPath::automatic) {
+    const auto path = choose_cuda_path(wanted, architectures, major, minor);
+    EXPECT_TRUE(path) << (path ? "" : path.error().message);
+    return path ? *path : CudaPath::automatic;
+  };
+  EXPECT_EQ(chosen("80,90a", 8, 0), CudaPath::sm80);
+  EXPECT_EQ(chosen("80,90a", 8, 6), CudaPath::sm80);
+  EXPECT_EQ(chosen("80,90a", 8, 9), CudaPath::sm80);
+  EXPECT_EQ(chosen("80,90a", 9, 0), CudaPath::hopper);
+  EXPECT_EQ(chosen("86", 8, 9), CudaPath::sm80);
+  EXPECT_EQ(chosen("90,90a", 9, 0), CudaPath::hopper);
+  EXPECT_EQ(chosen("90", 9, 0), CudaPath::sm80);
+  EXPECT_EQ(chosen("90,90a", 9, 0, CudaPath::sm80), CudaPath::sm80);
+  EXPECT_EQ(chosen("90,90a", 9, 0, CudaPath::hopper), CudaPath::hopper);
+}
+
+TEST(CudaPath, ARefusalNamesWhatThereIsAndWhatIsAllowed) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  const auto refused = [](std::string_view architectures, int major, int minor, CudaPath wanted = CudaPath::automatic) {
+    const auto path = choose_cuda_path(wanted, architectures, major, minor);
+    EXPECT_FALSE(path);
+    if (path) return std::string();
+    EXPECT_EQ(path.error().kind, ErrorKind::bad_input);
+    return path.error().message;
+  };
+  EXPECT_THAT(refused("80,90a", 7, 5), AllOf(HasSubstr("7.5"), HasSubstr("sm_80, sm_90a")));
+  EXPECT_THAT(refused("80,90a", 10, 0), AllOf(HasSubstr("10.0"), HasSubstr("sm_80, sm_90a")));
+  EXPECT_THAT(refused("86,90a", 8, 0), AllOf(HasSubstr("8.0"), HasSubstr("sm_86, sm_90a")));
+  EXPECT_THAT(refused("80,90a", 9, 0, CudaPath::sm80), AllOf(HasSubstr("--cuda-path sm80"), HasSubstr("9.0"), HasSubstr("sm_80, sm_90a"), HasSubstr("allowed are kernels for sm_90 ")));
+  EXPECT_THAT(refused("80,90a", 8, 6, CudaPath::hopper), AllOf(HasSubstr("--cuda-path hopper"), HasSubstr("8.6"), HasSubstr("allowed are compute capability 9.0")));
+  EXPECT_THAT(refused("80,90", 9, 0, CudaPath::hopper), AllOf(HasSubstr("--cuda-path hopper"), HasSubstr("allowed are kernels for sm_90a")));
+}
+
+/// Both sets of kernels on one device; skips where the build or the device has one alone.
+class CudaPaths : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    for (const CudaPath path : {CudaPath::hopper, CudaPath::sm80}) {
+      auto made = make_cuda_backend({.path = path});
+      if (!made) GTEST_SKIP() << made.error().message;
+    }
+  }
+};
+
+TEST_F(CudaPaths, ProductsHaveTheSameBits) {
+  const std::vector<int64_t> all_rows = {1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 200};
+  for (const WeightFormat format : gpu_formats())
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{960, 576}, {40, 64}, {129, 896}, {200, 768}, {1100, 2048}, {520, 7168}}) {
+      if (k % format_info(format).block_weights) continue;
+      const RandomWeight weight = random_weight(format, n, k);
+      const HostWeight parts[] = {weight.host};
+      const std::vector<float> x = random_values(static_cast<size_t>(all_rows.back() * k));
+      std::vector<std::vector<float>> of_hopper;
+      for (const CudaPath path : {CudaPath::hopper, CudaPath::sm80}) {
+        backend_ = make_cuda_backend({.path = path}).value();
+        const Weight prepared = backend_->prepare(WeightRole::linear, parts).value();
+        ASSERT_TRUE(backend_->reserve({.rows = 320, .seqs = 8, .logit_rows = 8, .context = 1024, .hidden = 2048, .max_k = 7168, .max_n = 2048,
+                                       .vocabulary = 256, .max_heads = 8, .max_head_dim = 64}));
+        for (size_t i = 0; i < all_rows.size(); ++i) {
+          const int64_t rows = all_rows[i];
+          Matrix in = upload({x.begin(), x.begin() + rows * k}, rows, k, DType::f16), out = poisoned(rows, n, DType::f32);
+          backend_->ops().linear({.x = in.view, .w = &prepared, .out = out.view});
+          const std::vector<float> got = download(out.view);
+          if (path == CudaPath::hopper) of_hopper.push_back(got);
+          else EXPECT_EQ(std::memcmp(got.data(), of_hopper[i].data(), got.size() * 4), 0) << format_info(format).name << " " << n << "x" << k << " rows " << rows;
+        }
+      }
+    }
+}
+
+TEST_F(CudaPaths, ModelsHaveTheSameBits) {
+  for (const std::string_view shape : {"tiny", "tiny-wide", "tiny-256"})
+    for (const WeightFormat format : {WeightFormat::int4_g128, WeightFormat::q4_1, WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::f16}) {
+      if ((format_info(format).block_weights == 256) != (shape == "tiny-256")) continue;
+      SCOPED_TRACE(fmt::format("{} {}", shape, format_info(format).name));
+      const uint64_t seed = random_();
+      std::vector<TokenId> tokens;
+      std::vector<std::vector<float>> of_hopper;
+      for (const CudaPath path : {CudaPath::hopper, CudaPath::sm80}) {
+        backend_ = make_cuda_backend({.path = path}).value();
+        const auto model = make_synthetic_model({.shape = std::string(shape), .format = format, .seed = seed}, *backend_).value();
+        std::uniform_int_distribution<TokenId> token(0, model->config.vocabulary - 1);
+        while (tokens.size() < 330) tokens.push_back(token(random_));
+        size_t at = 0;
+        for (const int32_t chunk : {1, 5, 16, 40, 330}) {
+          testing::FlatInputs flat(*backend_);
+          testing::SingleSequence sequence(flat, *model, 1024, 330);
+          std::vector<float> got = sequence.feed_all(tokens, chunk);
+          if (path == CudaPath::hopper) of_hopper.push_back(std::move(got));
+          else EXPECT_EQ(std::memcmp(got.data(), of_hopper[at].data(), got.size() * 4), 0) << "chunks of " << chunk;
+          ++at;
+        }
+      }
+    }
+}
+
+}  // namespace
+}  // namespace quintet
