@@ -153,6 +153,7 @@ def gptq_theirs(work, name, **settings):
     model = GPTQModel.load(str(work.source), QuantizeConfig(device="cpu", **settings), trust_remote_code=False)
     model.quantize(samples, batch_size=1, tokenizer=tokenizer)
     model.save(str(out))
+    copy_tokenizer(out)  # it saves one without the special tokens
     work.inspects_and_serves(out)
     return out, BACKEND
 
@@ -326,6 +327,70 @@ def k_quants_in_llama_cpp(work):
         compare(work.our_logits(out), llama_cpp_logits(out, work.ids()), 0.06)
 
 
+@case
+def perplexity_of_smollm2(work):
+    """The first 2,048 tokens of WikiText-2's test part, cut into windows of 512 as `quintet eval` does: within 0.1 %."""
+    from transformers import AutoModelForCausalLM
+
+    model_file = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+    text = ROOT / "../shared/data/wikitext-2/wiki.test.raw"
+    ours = json.loads(work.quintet("eval", model_file, "--perplexity", text, "--tokens", 2048, "--context", 512, "--json"))
+    # From the file itself: Python would read its line ends as others.
+    ids = [int(token) for token in work.quintet("tokenize", model_file, "-f", text).split()[:2048]]
+    model = AutoModelForCausalLM.from_pretrained(model_file.parent, gguf_file=model_file.name, dtype=torch.float32).eval()
+    nll, count = 0.0, 0
+    for begin in range(0, len(ids), 512):
+        window = torch.tensor([ids[begin : begin + 512]])
+        with torch.no_grad():
+            log_p = torch.log_softmax(model(window).logits[0].double(), dim=-1)
+        nll -= log_p[:-1].gather(1, window[0, 1:, None]).sum().item()
+        count += window.shape[1] - 1
+    theirs = float(np.exp(nll / count))
+    print(f"    {ours['ppl']:.4f} here, {theirs:.4f} in Transformers, {count} tokens", flush=True)
+    if ours["tokens"] != count or not abs(ours["ppl"] / theirs - 1) < 1e-3:
+        raise AssertionError(f"{ours['ppl']} over {ours['tokens']} tokens, not {theirs} over {count}")
+
+
+@case
+def choices_answer_as_transformers_logits_say(work):
+    """Accuracy of --choices on a few made-up questions, and the answers that the likeliest letter gives in Transformers."""
+    from transformers import AutoModelForCausalLM
+
+    model_file = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+    folder = work.folder / "choices"
+    shutil.rmtree(folder, ignore_errors=True)
+    questions = [(f"What is {a} plus {b}?", [str(a + b + d) for d in (-1, 0, 2, 5)], "B") for a, b in ((2, 3), (7, 8), (20, 4), (9, 9))]
+    questions += [("Which of these is a colour?", ["stone", "red", "seven", "run"], "B"), ("Which is an animal?", ["dog", "blue", "ten", "up"], "A"),
+                  ("Which is a city?", ["green", "walk", "Paris", "apple"], "C"), ("Which is a fruit?", ["chair", "sand", "slow", "pear"], "D")]
+    for half, some in (("dev", questions[:2]), ("test", questions)):
+        (folder / half).mkdir(parents=True)
+        lines = [",".join([question, *options, answer]) for question, options, answer in some]
+        (folder / half / f"simple_things_{half}.csv").write_text("\n".join(lines) + "\n")
+    ours = json.loads(work.quintet("eval", model_file, "--choices", folder, "--shots", 2, "--json"))
+    model = AutoModelForCausalLM.from_pretrained(model_file.parent, gguf_file=model_file.name, dtype=torch.float32).eval()
+
+    def ids_of(text):
+        done = subprocess.run([str(work.program), "tokenize", str(model_file), "--jsonl"], input=json.dumps(text) + "\n",
+                              capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    def shown(question, options, answer=None):
+        lines = [question, *(f"{letter}. {option}" for letter, option in zip("ABCD", options)), "Answer:" + (f" {answer}\n\n" if answer else "")]
+        return "\n".join(lines)
+
+    head = "The following are multiple choice questions (with answers) about simple things.\n\n"
+    head += "".join(shown(*question) for question in questions[:2])
+    letters = [ids_of(f"Answer: {letter}")[-1] for letter in "ABCD"]
+    right = 0
+    for question, options, answer in questions:
+        with torch.no_grad():
+            logits = model(torch.tensor([ids_of(head + shown(question, options))])).logits[0, -1]
+        right += "ABCD"[int(torch.argmax(logits[letters]))] == answer
+    print(f"    {ours['accuracy']:.3f} here, {right / len(questions):.3f} in Transformers", flush=True)
+    if ours["accuracy"] != right / len(questions) or ours["questions"] != len(questions):
+        raise AssertionError(f"{ours}, not {right} of {len(questions)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/quintet")
@@ -334,7 +399,8 @@ def main():
     args = parser.parse_args()
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
-    work = Work(args.program.resolve(), args.work)
+    work = Work(args.program.resolve(), args.work.resolve())
+    os.chdir(work.folder)  # GPTQModel leaves its logs where it runs
     make_source(work.source)
     passed, failed = 0, []
     for name, function in CASES.items():
