@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,10 @@ Result<OutlierShares> parse_shares(std::string_view text);
 
 /// --tensor-format: "PATTERN=FORMAT,...". `gguf`: for a GGUF file, whose formats alone are allowed then.
 Result<std::vector<FormatOverride>> parse_overrides(std::string_view text, bool gguf);
+
+/// --calibration: the files one after the other. Of a name that ends in .jsonl each line is a JSON string or an object with
+/// a "text"; of others all bytes, which must be UTF-8. bad_input names file and line or byte.
+Result<std::string> read_calibration(const std::vector<std::string>& paths);
 
 /// "36GB", "24GiB", "500000000": powers of 1000, or of 1024 with an i. `flag` names it in errors.
 Result<uint64_t> parse_size(std::string_view flag, std::string_view text);

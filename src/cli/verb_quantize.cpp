@@ -61,7 +61,8 @@ class QuantizeVerb : public Verb {
     flags.toggle("--no-true-sequential", no_true_sequential_,
                  "gptq: all weights of a layer see the inputs of the layer as it was before");
     calibration_flag_ =
-        flags.text("--calibration", calibration_, "FILE", "Text that the model reads to weigh its inputs");
+        flags.texts("--calibration", calibration_, "FILE",
+                    "Text that the model reads to weigh its inputs, or JSONL of texts; several times: one after the other");
     flags.integer("--samples", {samples_, 1, 1 << 20}, "Stretches of the calibration text (default 16)");
     flags.integer("--length", {length_, 16, 1 << 20}, "Tokens of each (default 512)");
     flags.text(
@@ -241,10 +242,7 @@ class QuantizeVerb : public Verb {
         return bad_input(fmt::format("--calibration: found nothing, allowed with {} is a file of text{}",
                                      method_,
                                      options.is_gptq() ? "" : " (or --select magnitude, which needs none)"));
-      TRY_ASSIGN(options.calibration_text, read_text(calibration_, "calibration text"));
-      if (const size_t at = find_broken_utf8(options.calibration_text); at != std::string::npos)
-        return bad_input(fmt::format("{} (calibration text): byte {} is no UTF-8, allowed is a text in UTF-8",
-                                     calibration_, at));
+      TRY_ASSIGN(options.calibration_text, read_calibration(calibration_));
     }
     return options;
   }
@@ -318,7 +316,8 @@ class QuantizeVerb : public Verb {
 
   std::string source_, destination_, method_ = "outlier", granularity_ = "group", outliers_,
                                      select_ = "activation";
-  std::string calibration_, overrides_, layout_ = "quintet", target_bytes_, target_gpu_, report_;
+  std::vector<std::string> calibration_;
+  std::string overrides_, layout_ = "quintet", target_bytes_, target_gpu_, report_;
   int64_t bits_ = 4, group_ = 128, samples_ = 16, length_ = 512, context_ = 4096, users_ = 1, probe_tokens_ = 512;
   double damping_ = 0.01;
   bool asymmetric_ = false, no_act_order_ = false, no_true_sequential_ = false, restart_ = false, no_smoke_ = false, json_ = false;

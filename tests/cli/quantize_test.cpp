@@ -292,6 +292,31 @@ TEST(Quantize, TheSameCommandGivesTheSameBytes) {
             read_file(folder.path("--threads=3/model.safetensors")));
 }
 
+TEST(Quantize, CalibrationIsTextOrLinesOfJson) {
+  const TemporaryFolder folder;
+  std::string plain, half, jsonl;
+  for (int i = 0; i < 60; ++i) {
+    const std::string line = "Line " + std::to_string(i * 7919) + " of a \"text\" that a model reads.";
+    plain += line + "\n";
+    (i < 30 ? half : jsonl) += i < 30 ? line + "\n" : (i % 2 ? Json(line) : Json{{"text", line}}).dump() + "\n";
+  }
+  const auto make = [&](const std::string& name, const Args& files) {
+    Args args = {"--method", "gptq", "--group-size", "32", "--samples", "4", "--length", "64", "--no-smoke"};
+    args.insert(args.end(), files.begin(), files.end());
+    const Outcome outcome = quantize(tiny("llama-plain.gguf"), folder.path(name), args);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return read_file(folder.path(name + "/model.safetensors"));
+  };
+  const std::string one = make("one", {"--calibration", folder.write("a.txt", plain)});
+  EXPECT_EQ(one, make("two", {"--calibration", folder.write("b.txt", half), "--calibration", folder.write("c.jsonl", jsonl)}));
+  expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"),
+                        {"--method", "gptq", "--calibration", folder.write("bad.jsonl", "\"fine\"\n{\"txt\": 1}\n")}),
+               2, {"bad.jsonl", "line 2", "\"text\""});
+  expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"),
+                        {"--method", "gptq", "--calibration", folder.write("broken.txt", "a\xFF" "b")}),
+               2, {"broken.txt", "byte 1 is no UTF-8"});
+}
+
 TEST(Quantize, WhatLiesBesideTheWeightsTravelsAlong) {
   const TemporaryFolder folder;
   const std::string source = folder.path("source"), out = folder.path("out");
