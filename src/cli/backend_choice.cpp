@@ -122,6 +122,7 @@ Result<DeviceCeilings> measure_device_ceilings(std::string_view device, int thre
     return DeviceCeilings{.read_bytes_per_s = ceilings.read_bytes_per_s};
   }
 #endif
+  (void)device;
   return DeviceCeilings{.read_bytes_per_s = measure_cpu_ceilings(threads).read_bytes_per_s};
 }
 
