@@ -37,8 +37,9 @@ if command -v compute-sanitizer >/dev/null; then
     for weights in int4-g128 q4_0 q4_1 q8_0 f16; do
       for path in "${paths[@]}"; do
         [[ $path == "${paths[0]}" || $weights == int4-g128 || $weights == q4_1 ]] || continue
+        flags=() && [ $tool = racecheck ] && flags=(--for-racecheck)  # docs/performance.md says why
         try "$tool $weights $path" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "sanitizer-$tool-$weights-$path.log" \
-          ./quintet bench --device cuda --cuda-path "$path" --shape tiny --weights "$weights" --rows 1,3 --context 300 --prompt 70 --steps 2 --no-ceilings >/dev/null
+          ./quintet bench --device cuda --cuda-path "$path" --shape tiny --weights "$weights" --rows 1,3 --context 300 --prompt 70 --steps 2 --no-ceilings "${flags[@]}" >/dev/null
       done
     done
   done

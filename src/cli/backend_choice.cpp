@@ -30,7 +30,7 @@ constexpr std::array kBackends = {
     BackendEntry{"cuda", "cuda[:N]", true, true,
                  [](const BackendOptions& options, int index) -> Result<std::unique_ptr<Backend>> {
                    const CudaPath path = options.cuda_path == "hopper" ? CudaPath::hopper : options.cuda_path == "sm80" ? CudaPath::sm80 : CudaPath::automatic;
-                   return make_cuda_backend({.ordinal = index, .eager = options.eager, .path = path});
+                   return make_cuda_backend({.ordinal = index, .eager = options.eager, .path = path, .for_racecheck = options.for_racecheck});
                  }},
 #endif
     BackendEntry{"cpu", "cpu", false, true,

@@ -17,6 +17,7 @@ struct BackendOptions {
   std::string device = "auto";  ///< "auto", "cpu", "reference", "cuda[:N]"
   int threads = 0;              ///< of the CPU backend; 0: what the machine has
   bool eager = false;           ///< of the CUDA backend: no graphs
+  bool for_racecheck = false;   ///< of the CUDA backend: see CudaOptions
   std::string cuda_path = "auto";  ///< of the CUDA backend: one of cuda_paths(); but "auto" they leave no other device to --device auto
 };
 

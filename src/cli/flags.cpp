@@ -171,6 +171,8 @@ void FlagSet::common(CommonOptions& common) {
       ->group(group);
   choice("--cuda-path", common.backend.cuda_path, {cuda_paths().begin(), cuda_paths().end()}, "Kernels of the cuda device (auto: the fastest that it runs; the bits are the same)")
       .group(group);
+  app_.add_flag("--for-racecheck", common.backend.for_racecheck, "The cuda device's barriers in a form that compute-sanitizer's racecheck follows: slower")
+      ->group(group);
   app_.add_option("--log-level", common.log.level,
                   fmt::format("How much to log (here: {})", common.log.level))
       ->type_name("trace|debug|info|warn|error|off")

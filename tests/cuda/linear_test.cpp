@@ -74,6 +74,32 @@ TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {
   }
 }
 
+// More panels of outputs than multiprocessors, of so many inputs that blocks share them: what one block hands to another.
+TEST_F(CudaLinear, PanelsSharedByBlocksKeepARowsBits) {
+  for (const WeightFormat format : {WeightFormat::int4_g128, WeightFormat::q4_k, WeightFormat::f16}) {
+    backend_ = make_cuda_backend({}).value();
+    bool reserved = false;
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{10240, 4096}, {64 * 133, 8192}, {4096, 8192}}) {
+      const RandomWeight weight = random_weight(format, n, k);
+      const HostWeight part[] = {weight.host};
+      const Weight prepared = backend_->prepare(WeightRole::linear, part).value();
+      if (!std::exchange(reserved, true)) {
+        ASSERT_TRUE(backend_->reserve({.rows = 8, .seqs = 8, .logit_rows = 8, .context = 1024, .hidden = 8192, .max_k = 8192, .max_n = 10240,
+                                       .vocabulary = 256, .max_heads = 8, .max_head_dim = 64}));
+      }
+      const std::vector<float> x = random_values(static_cast<size_t>(2 * k));
+      std::vector<float> alone;
+      for (const int64_t rows : {1, 2, 1, 1}) {
+        Matrix in = upload({x.begin(), x.begin() + rows * k}, rows, k, DType::f16), out = poisoned(rows, n, DType::f32);
+        backend_->ops().linear({.x = in.view, .w = &prepared, .out = out.view});
+        const std::vector<float> got = download(out.view);
+        if (alone.empty()) alone = {got.begin(), got.begin() + n};
+        EXPECT_EQ(std::memcmp(got.data(), alone.data(), alone.size() * 4), 0) << format_info(format).name << " " << n << "x" << k << " rows " << rows;
+      }
+    }
+  }
+}
+
 TEST_F(CudaLinear, RefusesScalesThatAreNotFinite) {
   RandomWeight weight = random_weight(WeightFormat::q8_0, 64, 64, "blk.3.bad.weight");
   weight.bytes[34 * 5] = 0x00, weight.bytes[34 * 5 + 1] = 0x7e;

@@ -20,6 +20,7 @@ struct CudaOptions {
   int ordinal = 0;     ///< which device
   bool eager = false;  ///< decode steps are issued kernel by kernel rather than replayed as graphs
   CudaPath path = CudaPath::automatic;
+  bool for_racecheck = false;  ///< barriers in a form that compute-sanitizer's racecheck follows: slower
 };
 
 /// The architectures that this build has kernels for: "80,90a".

@@ -32,7 +32,7 @@ class CudaBackend : public Backend {
   CudaBackend(const CudaOptions& options, const DeviceKernels& kernels, const cudaDeviceProp& properties, Stream stream)
       : options_(options), path_(kernels.path), properties_(properties), stream_(std::move(stream)),
         site_{.stream = stream_.get(), .multiprocessors = properties.multiProcessorCount, .shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin),
-              .multiprocessor_shared_bytes = static_cast<int>(properties.sharedMemPerMultiprocessor)},
+              .multiprocessor_shared_bytes = static_cast<int>(properties.sharedMemPerMultiprocessor), .arriving_lanes = options.for_racecheck ? 32 : 1},
         packer_(*kernels.kernels, weights_, site_), ops_(*kernels.kernels, site_), graphs_(ops_, site_) {}
 
   ~CudaBackend() override {
@@ -108,7 +108,9 @@ class CudaBackend : public Backend {
   Status run(const StepInputs& inputs, const IssueStep& issue) override {
     use_device();
     TRY_ASSIGN(const bool replayed, graphs_.replay(inputs));
-    return replayed ? Status() : Backend::run(inputs, issue);
+    if (!replayed) TRY(Backend::run(inputs, issue));
+    ops_.flush();
+    return {};
   }
 
   Result<StepView> stage(const StepInputs& inputs) override {

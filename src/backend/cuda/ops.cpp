@@ -33,6 +33,8 @@ void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit)
   visit(self.partial_, slice_rows * columns);
   visit(self.residual_partial_, slice_rows * static_cast<size_t>(limits.hidden + kUnitOutputs));
   visit(self.input_sums_, padded_rows * padded_k / 16);
+  visit(self.shared_sums_, static_cast<size_t>(kSlices) * (static_cast<size_t>(std::max(limits.max_n, limits.vocabulary)) + 3 * kUnitOutputs));
+  visit(self.progress_, 1);
   for (auto& buffer : self.other_residual_) visit(buffer, static_cast<size_t>(limits.hidden));
   visit(self.logits_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary + kUnitOutputs));
   visit(self.counts_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary));
@@ -63,7 +65,15 @@ Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
     status = memory ? device_status(cudaMemsetAsync(*memory, 0, bytes, site_.stream), "memset") : Status(memory.error());
     if (status) pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(*memory);
   });
+  chain_.use(progress_, shared_sums_);
   return status;
+}
+
+void CudaOps::flush() { check(chain_.flush(site_)); }
+
+const LaunchSite& CudaOps::next_site() {
+  flush();
+  return site_;
 }
 
 void CudaOps::begin_step(const StepView& host) {
@@ -79,7 +89,10 @@ void CudaOps::begin_step(const StepView& host) {
   moved_residual_ = nullptr;
 }
 
-cudaError_t CudaOps::take_error() { return std::exchange(error_, cudaSuccess); }
+cudaError_t CudaOps::take_error() {
+  flush();
+  return std::exchange(error_, cudaSuccess);
+}
 
 const float* CudaOps::device_inv_freq(const RopeSpec& rope) {
   const std::span<const float> wanted(rope.inv_freq, static_cast<size_t>(rope.dims / 2));
@@ -103,7 +116,7 @@ void CudaOps::embed(const StepView& step, const EmbedArgs& args) {
   check(segment.kernels->embed({.panels = segment.panels, .token = step.token, .prev = step.prev, .sampled = last_sampled_,
                                 .out = static_cast<float*>(args.out.data), .scale = args.scale, .rows = step.rows,
                                 .k = static_cast<int>(args.table->k), .pieces = segment.pieces, .vocabulary = static_cast<int>(args.table->n)},
-                               site_));
+                               next_site()));
 }
 
 void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int* row_index, const Weight& next) {
@@ -118,7 +131,7 @@ void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int*
     params.slices = pending_.slices;
     pending_ = {};
   }
-  check(kernels_.norm(params, site_));
+  check(kernels_.norm(params, next_site()));
 }
 
 bool CudaOps::row_norm(ConstMatrixView x, const NormArgs& norm, RowNorm& fused) {
@@ -141,14 +154,25 @@ void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out
   const CudaWeight& own = packed(weight);
   const ActLayout act = layout(weight, rows);
   ProductParams params = {.x = reinterpret_cast<const uint4*>(x), .rows = rows, .out_stride = own.columns, .slice_stride = static_cast<int64_t>(rows) * own.columns,
-                          .out_layout = out_layout, .activation = activation, .input_sums = input_sums_, .norm = fused};
+                          .out_layout = out_layout, .activation = activation, .arriving_lanes = site_.arriving_lanes, .input_sums = input_sums_};
+  RowNorm norm = fused;
   for (const Segment& segment : own.segments) {
+    void* to = epilogue == Epilogue::gated ? out : static_cast<float*>(out) + segment.first_column;
+    if (rows == 1 && segment.kernels->chain) {
+      ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces, .activation = activation,
+                          .weights = segment.panels, .x = params.x, .out = to};
+      phase.norm = norm;
+      check(chain_.add(*segment.kernels, phase, site_));
+      norm.residual_out = nullptr;  // once is enough
+      continue;
+    }
     params.weights = segment.panels;
     params.n = segment.n;
     params.pieces = segment.pieces;
-    params.out = epilogue == Epilogue::gated ? out : static_cast<float*>(out) + segment.first_column;
-    check(segment.kernels->product(params, act.tiles, epilogue, site_));
-    params.norm.residual_out = nullptr;  // once is enough
+    params.out = to;
+    params.norm = norm;
+    check(segment.kernels->product(params, act.tiles, epilogue, next_site()));
+    norm.residual_out = nullptr;
   }
 }
 
@@ -181,7 +205,7 @@ void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs&
     params.fresh = true;
     params.turn = turn;
   } else {
-    check(kernels_.rope_store(turn, site_));
+    check(kernels_.rope_store(turn, next_site()));
   }
   attend_rows(step, a, args.kv, params);
 }
@@ -207,7 +231,12 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.splits = splits;
   // Splits of a block: as many as leave every multiprocessor four blocks.
   params.block_splits = std::max(1, a.kv_heads * step.seqs * splits / (4 * site_.multiprocessors));
-  check(kernels_.attend(params, a.head_dim, query_tokens_ * group, step.seqs, step.rows, site_));
+  cudaError_t code = cudaSuccess;
+  if (step.rows == 1 && chain_.add(params, a.head_dim, site_, code)) {
+    check(code);
+    return;
+  }
+  check(kernels_.attend(params, a.head_dim, query_tokens_ * group, step.seqs, step.rows, next_site()));
 }
 
 void CudaOps::project(const ProjectArgs& args) {
@@ -231,7 +260,7 @@ void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   const Epilogue left = epilogue(rows);
   norm_product(args.x, args.norm, *args.w, rows, partial_, left);
   check(kernels_.gate({.partial = partial_, .out = act_mid_, .layout = out, .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .n = n,
-                     .stride = columns, .slices = slices(left), .activation = activation}, site_));
+                     .stride = columns, .slices = slices(left), .activation = activation}, next_site()));
 }
 
 void CudaOps::head(const StepView& step, const HeadArgs& args) {
@@ -251,7 +280,7 @@ void CudaOps::head(const StepView& step, const HeadArgs& args) {
   }
   if (!direct)
     check(cudaMemcpy2DAsync(args.logits.data, static_cast<size_t>(args.logits.stride) * sizeof(float), logits_, static_cast<size_t>(columns) * sizeof(float),
-                            static_cast<size_t>(args.logits.cols) * sizeof(float), static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, site_.stream));
+                            static_cast<size_t>(args.logits.cols) * sizeof(float), static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, next_site().stream));
 }
 
 void CudaOps::sample(const StepView& step, const SampleArgs& args) {
@@ -259,7 +288,7 @@ void CudaOps::sample(const StepView& step, const SampleArgs& args) {
                                      .bias_token = step.bias_token, .bias_value = step.bias_value, .mask = step.mask, .out = args.out,
                                      .rows = step.logit_rows, .vocabulary = static_cast<int>(args.logits.cols),
                                      .stride = static_cast<int>(args.logits.stride)},
-                            .alternatives = args.alternatives, .counts = counts_}, site_));
+                            .alternatives = args.alternatives, .counts = counts_}, next_site()));
   last_sampled_ = args.out;
 }
 
@@ -269,7 +298,7 @@ void CudaOps::linear(const LinearArgs& args) {
   QUINTET_CHECK(!args.in_perm, "act-order inputs are not packed by this backend");
   const int rows = static_cast<int>(args.x.rows);
   if (args.norm.weight) norm(args.x, args.norm, rows, nullptr, *args.w);
-  else check(kernels_.pack_rows({.x = plain(args.x), .out = act_in_, .layout = layout(*args.w, rows), .rows = rows, .columns = static_cast<int>(args.x.cols)}, site_));
+  else check(kernels_.pack_rows({.x = plain(args.x), .out = act_in_, .layout = layout(*args.w, rows), .rows = rows, .columns = static_cast<int>(args.x.cols)}, next_site()));
   const Epilogue left = epilogue(rows);
   product(*args.w, act_in_, rows, partial_, left);
   const int columns = packed(*args.w).columns;
@@ -281,14 +310,14 @@ void CudaOps::linear(const LinearArgs& args) {
     PlainMatrix out = plain(args.out);
     out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);
     check(kernels_.reduce({.partial = partial_ + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .out = out,
-                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(left), .add = args.add_to_out}, site_));
+                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(left), .add = args.add_to_out}, next_site()));
     first += part.n;
   }
 }
 
 void CudaOps::rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) {
   check(kernels_.norm_plain({.x = plain(x), .out = plain(out), .weight = vector_of(norm.weight), .eps = norm.eps, .rows = static_cast<int>(x.rows),
-                           .columns = static_cast<int>(x.cols)}, site_));
+                           .columns = static_cast<int>(x.cols)}, next_site()));
 }
 
 void CudaOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
@@ -297,7 +326,7 @@ void CudaOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
                            .inv_freq = device_inv_freq(a.rope), .pos = step.pos, .kv_slot = step.kv_slot, .pages = static_cast<uint8_t*>(args.kv.base),
                            .page_bytes = args.kv.page.bytes, .eps = args.q_norm.weight ? args.q_norm.eps : args.k_norm.eps, .rope_scale = a.rope.scale,
                            .rows = step.rows, .stride = static_cast<int>(args.qkv.stride), .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim,
-                           .rope_dims = a.rope.dims, .pairs_style = a.rope.style == RopeStyle::pairs, .page_tokens = args.kv.page.tokens, .layer = a.layer}, site_));
+                           .rope_dims = a.rope.dims, .pairs_style = a.rope.style == RopeStyle::pairs, .page_tokens = args.kv.page.tokens, .layer = a.layer}, next_site()));
 }
 
 void CudaOps::attend(const StepView& step, const AttendArgs& args) {
@@ -307,16 +336,16 @@ void CudaOps::attend(const StepView& step, const AttendArgs& args) {
 
 void CudaOps::gate(const GateArgs& args) {
   check(kernels_.elements(ElementOp::gate, {.x = plain(args.gate_up), .out = plain(args.out), .rows = static_cast<int>(args.out.rows),
-                                          .columns = static_cast<int>(args.out.cols), .activation = activation_kind(args.activation)}, site_));
+                                          .columns = static_cast<int>(args.out.cols), .activation = activation_kind(args.activation)}, next_site()));
 }
 
 void CudaOps::add(ConstMatrixView x, MatrixView out) {
-  check(kernels_.elements(ElementOp::add, {.x = plain(x), .out = plain(out), .rows = static_cast<int>(out.rows), .columns = static_cast<int>(out.cols)}, site_));
+  check(kernels_.elements(ElementOp::add, {.x = plain(x), .out = plain(out), .rows = static_cast<int>(out.rows), .columns = static_cast<int>(out.cols)}, next_site()));
 }
 
 void CudaOps::gather(const StepView& step, ConstMatrixView x, MatrixView out) {
   check(kernels_.elements(ElementOp::gather, {.x = plain(x), .out = plain(out), .row_index = step.logit_row, .rows = static_cast<int>(out.rows),
-                                            .columns = static_cast<int>(out.cols)}, site_));
+                                            .columns = static_cast<int>(out.cols)}, next_site()));
 }
 
 }  // namespace quintet::cuda

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/row_chain.h"
 #include "backend/cuda/weights.h"
 
 namespace quintet::cuda {
@@ -20,7 +21,9 @@ class CudaOps : public Ops {
   /// Host copies of what launches are sized and chosen from: rows, seqs, logit_rows, row_begin, context and logit_row (null where
   /// logit row i is row i). Called by Backend::stage before the step's operations.
   void begin_step(const StepView& host);
-  /// The first launch error since the last call.
+  /// Launches what still waits: operations on one row are gathered. At the end of a step, before its stream is waited for.
+  void flush();
+  /// The first launch error since the last call, flushed.
   cudaError_t take_error();
 
   void embed(const StepView& step, const EmbedArgs& args) override;
@@ -55,6 +58,8 @@ class CudaOps : public Ops {
   template <class Self, class Visit>
   static void visit_buffers(Self& self, const StepLimits& limits, Visit&& visit);
 
+  /// Where to launch what does not join the chain: after it.
+  const LaunchSite& next_site();
   void check(cudaError_t code) { if (error_ == cudaSuccess) error_ = code; }
   /// The norm of x's rows (plus what is pending) as the inputs of `next`, by a kernel of its own.
   void norm(ConstMatrixView x, const NormArgs& norm, int rows, const int* row_index, const Weight& next);
@@ -79,6 +84,7 @@ class CudaOps : public Ops {
   cudaError_t error_ = cudaSuccess;
   int rows_ = 0, query_tokens_ = 0, context_ = 0;  ///< of the step being issued
   Pending pending_;
+  RowChain chain_;
   int partial_stride_ = 0, partial_slices_ = 1;  ///< of the qkv product's partial sums
   const float* qkv_bias_ = nullptr;
   // Private buffers, sized by reserve().
@@ -90,6 +96,8 @@ class CudaOps : public Ops {
   float* attend_partial_ = nullptr;
   float* input_sums_ = nullptr;  ///< of formats with minima (kernels/input_sums.cuh)
   float* other_residual_[2] = {};  ///< [hidden] each, taken in turn
+  float* shared_sums_ = nullptr;       ///< see ChainParams
+  ChainProgress* progress_ = nullptr;
   float* moved_residual_ = nullptr;  ///< null: where embed() put it
   bool all_logits_ = false;  ///< of the step being issued: logit row i is row i
   float* logits_ = nullptr;  ///< [logit_rows][padded vocabulary]

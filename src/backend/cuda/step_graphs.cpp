@@ -155,6 +155,7 @@ Status StepGraphs::record(const Layout& layout, const IssueStep& issue) {
   begin(ops_, layout.rows, layout.context);
   QUINTET_CUDA(cudaStreamBeginCapture(site_.stream, cudaStreamCaptureModeThreadLocal));
   issue(view(layout, static_cast<const uint8_t*>(inputs_.get())));
+  ops_.flush();
   Graph graph;
   const cudaError_t ended = cudaStreamEndCapture(site_.stream, graph.out());
   TRY(device_status(ops_.take_error(), "launch while recording a graph"));

@@ -1,5 +1,6 @@
 // Attention: one instance a head size and pass.
 #include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/attend_merge.cuh"
 #include "backend/cuda/kernels/launch_kernel.cuh"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {

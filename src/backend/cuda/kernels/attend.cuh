@@ -7,8 +7,8 @@
 //
 // A block serves one kv head of one sequence: up to 64 rows of (token, query head of the group), a warp 16 of them; the
 // block's warps share the tiles. Where there are no more than 16 rows (decode), the four warps work on the same rows: each
-// scores 16 keys of a tile, they exchange the scores, and each sums a quarter of the columns: every number is formed by the
-// same operations in the same order as by one warp, in a quarter of the time.
+// scores 16 keys of a tile and forms their exponentials, they exchange maxima and exponentials, and each sums a quarter of the
+// columns: every number is formed by the same operations in the same order as by one warp, in a quarter of the time.
 // blockIdx.z chooses one split (partial results) or all (prompts).
 #pragma once
 
@@ -68,9 +68,10 @@ struct alignas(16) FreshRow {
   __half q[16][kStride];
   __half kv[2][kStride];
 
-  /// By all warps of the block; `stores`: this block also puts K and V into the cache, at `slot`.
+  /// By all kWarps warps; `stores`: this block also puts K and V into the cache, at `slot`.
+  template <int kWarps>
   __device__ __forceinline__ void make(const RopeStoreParams& p, const Turns<kDim / 64>& turns, int row, int64_t slot, int kv_head, bool stores, int warp, int lane) {
-    constexpr int kJobs = (kFreshGroup + 2 + kAttendWarps - 1) / kAttendWarps;
+    constexpr int kJobs = (kFreshGroup + 2 + kWarps - 1) / kWarps;
     const int group = p.heads / p.kv_heads, jobs = group + (stores ? 2 : 0);
     const auto head_of = [&](int job) {
       return job < group ? kv_head * group + job : job == group ? p.heads + kv_head : p.heads + p.kv_heads + kv_head;
@@ -78,10 +79,10 @@ struct alignas(16) FreshRow {
     HeadValues<kDim / 64> values[kJobs];
 #pragma unroll
     for (int i = 0; i < kJobs; ++i)  // all loads before the first use: a job too many reads what another reads
-      values[i].load(p, row, head_of(min(warp + i * kAttendWarps, jobs - 1)), lane);
+      values[i].load(p, row, head_of(min(warp + i * kWarps, jobs - 1)), lane);
 #pragma unroll
     for (int i = 0; i < kJobs; ++i) {
-      const int job = warp + i * kAttendWarps;
+      const int job = warp + i * kWarps;
       if (job >= jobs) continue;
       const bool is_q = job < group, is_v = job == group + 1;
       values[i].finish(p, is_q ? p.q_norm : is_v ? nullptr : p.k_norm, is_v ? nullptr : &turns, lane);
@@ -91,38 +92,60 @@ struct alignas(16) FreshRow {
   }
 };
 
-/// grid: x = kv_heads * (most query tiles of a sequence), y = seqs, z = runs of block_splits splits, or 1. kFresh: one row a
-/// sequence, finished here (with kTogether).
-template <int kDim, int kStages, bool kPartial, bool kTogether, bool kFresh>
-__global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constant__ AttendParams p) {
+/// Which part of a step a block attends for.
+struct AttendPlace {
+  int kv_head, query_tile, seq;
+  int split;  ///< the first, where results are partial
+  int layer, window;
+};
+
+/// What the warps of a block exchange.
+template <int kDim, bool kTogether, bool kFresh>
+struct AttendScratch {
+  // Of a tile, where the warps share it: each warp's maximum of a row; probabilities as operand A; sums of their pairs.
+  float maximum[kTogether ? 16 : 1][kTogether ? kKeyTile / 8 : 1];
+  uint4 probability[kTogether ? kKeyTile / 16 : 1][32];
+  float2 pair_sum[kTogether ? kKeyTile / 8 : 1][32];
+  FreshRow<kFresh ? kDim : 64> fresh;
+};
+
+/// The threads of a block of its own.
+struct WholeBlock {
+  __device__ static __forceinline__ void sync() { __syncthreads(); }
+  __device__ static __forceinline__ void wait() { wait_for_previous(); }
+};
+
+/// One block's attention, by kWarps warps whose threads are numbered from 0. kFresh: one row a sequence, finished here as `turn` says
+/// (with kTogether). `memory`: attend_shared_bytes<kDim>(kStages). Threads::wait() returns once what the kernel before leaves is there.
+template <int kDim, int kStages, bool kPartial, bool kTogether, bool kFresh, int kWarps, class Threads>
+__device__ __forceinline__ void attend_place(const AttendParams& p, const AttendPlace& place, const RopeStoreParams& turn, uint8_t* memory, AttendScratch<kDim, kTogether, kFresh>& scratch, const Threads& threads) {
   static_assert(kTogether || !kFresh);
   constexpr int kChunks = kDim / 8;  // 16-byte chunks of a key; chunk c of key r lies at c ^ (r % 8), free of conflicts
-  constexpr int kRows = kTogether ? 16 : kAttendRows, kColumns = kTogether ? kDim / kAttendWarps : kDim;
-  extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ float2 exchanged[kTogether ? 2 : 1][kTogether ? 16 : 1][kKeyTile / 2 + 1];  // scores of a tile, two in turn
-  launch_dependents();
-  const int group = p.heads / p.kv_heads, kv_head = blockIdx.x % p.kv_heads, query_tile = blockIdx.x / p.kv_heads;
-  const int seq = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  constexpr int kRows = kTogether ? 16 : 16 * kWarps, kColumns = kTogether ? kDim / kWarps : kDim;
+  static_assert(kColumns % 16 == 0 && (!kTogether || kKeyTile / 8 % kWarps == 0));
+  auto& fresh = scratch.fresh;
+  const int group = p.heads / p.kv_heads, kv_head = place.kv_head, query_tile = place.query_tile;
+  const int seq = place.seq, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   // A step's inputs are there before its first kernel starts, and so are the keys of earlier steps: all that a fresh row
   // sees in the cache. Only its own q, K and V come from the kernel before.
-  if constexpr (!kFresh) wait_for_previous();
+  if constexpr (!kFresh) threads.wait();
   const int row_begin = p.row_begin[seq], tokens = p.row_begin[seq + 1] - row_begin;
   const int tile_rows = tokens * group;  // (token, head) rows of the sequence for this kv head
   const int first_row = query_tile * kRows;
   if (first_row >= tile_rows) {
-    if constexpr (kFresh) wait_for_previous();
+    if constexpr (kFresh) threads.wait();
     return;
   }
   const int context = p.context[seq];
   const int first_token = first_row / group, last_token = min((first_row + kRows - 1) / group, tokens - 1);
   const int lowest_pos = p.pos[row_begin + first_token], highest_pos = p.pos[row_begin + last_token];
   const int key_end = min(highest_pos + 1, context);
-  const int key_begin = p.window ? max(0, lowest_pos - p.window + 1) : 0;
+  const int key_begin = place.window ? max(0, lowest_pos - place.window + 1) : 0;
   const int all_splits = (key_end + kSplit - 1) / kSplit;
-  const int split = kPartial ? blockIdx.z * p.block_splits : key_begin / kSplit;
+  const int split = kPartial ? place.split : key_begin / kSplit;
   const int split_end = kPartial ? min(split + p.block_splits, all_splits) : all_splits;
   if (kPartial && split >= all_splits) {
-    if constexpr (kFresh) wait_for_previous();
+    if constexpr (kFresh) threads.wait();
     return;
   }
 
@@ -138,33 +161,42 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
     own_q[i] = p.q + static_cast<size_t>(row_begin + token) * p.q_stride + static_cast<size_t>(head) * kDim;
   }
   const bool active = warp_row < tile_rows;
-  // A thread copies one chunk of several keys, K and V alike. It looks their pages up first, all at once: a look-up a copy
-  // would cost its latency each time.
-  constexpr int kThreads = kAttendWarps * 32, kKeyStep = kThreads / kChunks, kKeysEach = kKeyTile / kKeyStep;
+  // A thread copies one chunk of several keys, K and V alike. It looks their pages up a tile ahead: a tile that waited for
+  // them took twice as long.
+  constexpr int kThreads = kWarps * 32, kKeyStep = kThreads / kChunks, kKeysEach = kKeyTile / kKeyStep;
   static_assert(kThreads % kChunks == 0 && kKeyTile % kKeyStep == 0);
-  const int64_t head_halves = static_cast<int64_t>(p.page_tokens) * kDim;
-  const int64_t head_at = (static_cast<int64_t>(p.layer) * 2 * p.kv_heads + kv_head) * head_halves, value_at = p.kv_heads * head_halves;
+  const int page_tokens = p.page_tokens;
+  const uint32_t inverse = page_tokens == 1 ? 0 : 0xffffffffu / page_tokens + 1;  // quotients by one multiplication, up to 2^32 / page_tokens
+  const auto page_of = [&](int position) { return page_tokens == 1 ? position : static_cast<int>(__umulhi(position, inverse)); };
   const int chunk = threadIdx.x % kChunks, first_key = threadIdx.x / kChunks;
+  const int64_t page_bytes = p.page_bytes, head_halves = static_cast<int64_t>(page_tokens) * kDim;
+  const int64_t value_at = p.kv_heads * head_halves * 2;  // bytes from K to V
+  const uint8_t* pages = p.pages + ((static_cast<int64_t>(place.layer) * 2 * p.kv_heads + kv_head) * head_halves + chunk * 8) * 2;
   const BlockRef* refs = p.block_refs + static_cast<size_t>(seq) * p.max_blocks;
-  auto load_tile = [&](int tile, int stage) {  // K then V of 64 keys; keys outside [key_begin, key_end) are zeros
-    uint32_t page[kKeysEach];
+  uint32_t page[kKeysEach], next_page[kKeysEach];  // of the tile whose copies are issued, and of the one after
+  auto look_up = [&](int tile, uint32_t (&to)[kKeysEach]) {
 #pragma unroll
     for (int i = 0; i < kKeysEach; ++i) {
       const int position = tile * kKeyTile + first_key + i * kKeyStep;
-      page[i] = refs[min(max(position, key_begin), key_end - 1) / p.page_tokens].page;
+      to[i] = refs[page_of(min(max(position, key_begin), key_end - 1))].page;
     }
-    const uint32_t to = shared_address(memory) + stage * attend_shared_bytes<kDim>(1);
+  };
+  // K (which = 0) or V of a tile's 64 keys, of those in [key_begin, key_end) that are in the cache; zeros else.
+  auto load_half = [&](int tile, int which, int stage) {
+    const uint32_t to = shared_address(memory) + stage * attend_shared_bytes<kDim>(1) + which * kKeyTile * kDim * 2;
 #pragma unroll
     for (int i = 0; i < kKeysEach; ++i) {
       const int key = first_key + i * kKeyStep, position = tile * kKeyTile + key;
       // A fresh row's own key comes from this block, not from the cache.
       const bool valid = position >= key_begin && position < key_end - (kFresh ? 1 : 0);
-      const __half* from = reinterpret_cast<const __half*>(p.pages + page[i] * p.page_bytes) + head_at + position % p.page_tokens * kDim + chunk * 8;
-      const uint32_t at = to + (key * kChunks + (chunk ^ (key % 8))) * 16;
-      copy_async_16_or_zero(at, from, valid);
-      copy_async_16_or_zero(at + kKeyTile * kDim * 2, from + value_at, valid);
+      const uint8_t* from = pages + page[i] * page_bytes + which * value_at + (position - page_of(position) * page_tokens) * (kDim * 2);
+      copy_async_16_or_zero(to + (key * kChunks + (chunk ^ (key % 8))) * 16, from, valid);
     }
-    copy_async_commit();
+  };
+  auto next_tile = [&](int tile) {  // whose pages have been looked up while the tile before was computed
+#pragma unroll
+    for (int i = 0; i < kKeysEach; ++i) page[i] = next_page[i];
+    look_up(tile + 1, next_page);
   };
 
   SoftmaxState<kColumns> total, part;
@@ -187,19 +219,31 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
     part.clear();
   };
 
+  // Where the warps work together, a tile's K is free once they have exchanged its scores, its V after the barrier that begins
+  // the next tile: the copies run kStages tiles ahead. Else both are free only then, and the copies run kStages - 1 ahead.
+  // With one stage there is no room ahead.
+  constexpr int kAhead = kTogether && kStages > 1 ? kStages : kStages - 1;
+  uint32_t first_pages[kAhead > 0 ? kAhead : 1][kKeysEach];
 #pragma unroll
-  for (int s = 0; s < kStages - 1; ++s) {
-    if (tile_begin + s < tile_end) load_tile(tile_begin + s, s); else copy_async_commit();
+  for (int s = 0; s < kAhead; ++s) look_up(tile_begin + s, first_pages[s]);
+  look_up(tile_begin + kAhead, next_page);
+#pragma unroll
+  for (int s = 0; s < kAhead; ++s) {
+#pragma unroll
+    for (int i = 0; i < kKeysEach; ++i) page[i] = first_pages[s][i];
+    if (tile_begin + s < tile_end) load_half(tile_begin + s, 0, s);
+    if (kTogether && s + 1 < kAhead) copy_async_commit();  // the groups that the wait below counts
+    if (tile_begin + s < tile_end) load_half(tile_begin + s, 1, s);
+    copy_async_commit();
   }
-  __shared__ FreshRow<kFresh ? kDim : 64> fresh;
   uint32_t query[kDim / 16][4];
   if constexpr (kFresh) {
     Turns<kDim / 64> turns;
-    turns.make(p.turn, highest_pos, lane);
-    const int64_t slot = p.turn.kv_slot[row_begin];
-    wait_for_previous();
-    fresh.make(p.turn, turns, row_begin, slot, kv_head, split_end == all_splits, warp, lane);
-    __syncthreads();
+    turns.make(turn, highest_pos, lane);
+    const int64_t slot = turn.kv_slot[row_begin];
+    threads.wait();
+    fresh.template make<kWarps>(turn, turns, row_begin, slot, kv_head, split_end == all_splits, warp, lane);
+    threads.sync();
 #pragma unroll
     for (int s = 0; s < kDim / 16; ++s)
 #pragma unroll
@@ -232,30 +276,37 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
   };
   int stage = 0;
   for (int tile = tile_begin; tile < tile_end; ++tile) {
-    if constexpr (kStages == 1) {  // no room for a tile ahead
-      __syncthreads();
-      load_tile(tile, 0);
+    if constexpr (kStages == 1) {
+      threads.sync();
+      next_tile(tile);
+      load_half(tile, 0, 0), load_half(tile, 1, 0);
+      copy_async_commit();
     }
-    copy_async_wait<kStages == 1 ? 0 : kStages - 2>();
-    __syncthreads();
+    copy_async_wait<kStages == 1 ? 0 : kTogether ? 2 * kStages - 3 : kStages - 2>();
+    threads.sync();
     if (kFresh && tile == (key_end - 1) / kKeyTile) {
       const int key = (key_end - 1) % kKeyTile;
-      for (int i = threadIdx.x; i < kDim; i += kAttendWarps * 32) {  // 4 bytes each of K, then of V
+      for (int i = threadIdx.x; i < kDim; i += kWarps * 32) {  // 4 bytes each of K, then of V
         const int which = i / (kDim / 2), at = i % (kDim / 2);
         uint8_t* to = memory + stage * attend_shared_bytes<kDim>(1) + which * kKeyTile * kDim * 2 + (key * kChunks + ((at / 4) ^ (key % 8))) * 16 + at % 4 * 4;
         *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(&fresh.kv[which][at * 2]);
       }
-      __syncthreads();
+      threads.sync();
     }
-    if constexpr (kStages > 1) {
-      const int ahead = tile + kStages - 1, to = (stage + kStages - 1) % kStages;
-      if (ahead < tile_end) load_tile(ahead, to); else copy_async_commit();
+    if constexpr (kStages > 1 && kTogether) {
+      const int ahead = tile - 1 + kStages;
+      if (tile > tile_begin && ahead < tile_end) load_half(ahead, 1, (stage + kStages - 1) % kStages);
+    } else if constexpr (kStages > 1) {
+      const int ahead = tile + kAhead, to = (stage + kAhead) % kStages;
+      next_tile(ahead);
+      if (ahead < tile_end) load_half(ahead, 0, to), load_half(ahead, 1, to);
     }
+    copy_async_commit();
     if (active) {
       const uint32_t keys = shared_address(memory) + stage * attend_shared_bytes<kDim>(1);
       const uint32_t values = keys + kKeyTile * kDim * 2;
-      float score[kKeyTile / 8][4];
-      constexpr int kScored = kTogether ? kKeyTile / 8 / kAttendWarps : kKeyTile / 8;  // groups of 8 keys that this warp scores
+      constexpr int kScored = kTogether ? kKeyTile / 8 / kWarps : kKeyTile / 8;  // groups of 8 keys that this warp scores
+      float score[kScored][4];
 #pragma unroll
       for (int i = 0; i < kScored; ++i) {
         const int n = kTogether ? warp * kScored + i : i;
@@ -270,35 +321,39 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
           mma_f16(score[i], query[s + 1], b2, b3);
         }
       }
-      if constexpr (kTogether) {
-        auto& scores = exchanged[tile % 2];
-#pragma unroll
-        for (int i = 0; i < kScored; ++i) {
-          const int at = (warp * kScored + i) * 4 + q;
-          scores[g][at] = make_float2(score[i][0], score[i][1]);
-          scores[g + 8][at] = make_float2(score[i][2], score[i][3]);
-        }
-        __syncthreads();  // the next tile writes the other half, and the barrier at its start orders the one after
-#pragma unroll
-        for (int n = 0; n < kKeyTile / 8; ++n) {
-          const float2 low = scores[g][n * 4 + q], high = scores[g + 8][n * 4 + q];
-          score[n][0] = low.x, score[n][1] = low.y, score[n][2] = high.x, score[n][3] = high.y;
-        }
-      }
       float tile_max[2] = {-INFINITY, -INFINITY};
 #pragma unroll
-      for (int n = 0; n < kKeyTile / 8; ++n)
+      for (int i = 0; i < kScored; ++i)
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const int r = j >> 1, position = tile * kKeyTile + n * 8 + q * 2 + (j & 1);
-          const bool seen = position <= own_pos[r] && (!p.window || position > own_pos[r] - p.window);
-          score[n][j] = seen ? score[n][j] * p.scale_log2 : -INFINITY;
-          tile_max[r] = fmaxf(tile_max[r], score[n][j]);
+          const int n = kTogether ? warp * kScored + i : i, r = j >> 1, position = tile * kKeyTile + n * 8 + q * 2 + (j & 1);
+          const bool seen = position <= own_pos[r] && (!place.window || position > own_pos[r] - place.window);
+          score[i][j] = seen ? score[i][j] * p.scale_log2 : -INFINITY;
+          tile_max[r] = fmaxf(tile_max[r], score[i][j]);
         }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         tile_max[r] = fmaxf(tile_max[r], __shfl_xor_sync(0xffffffffu, tile_max[r], 1));
         tile_max[r] = fmaxf(tile_max[r], __shfl_xor_sync(0xffffffffu, tile_max[r], 2));
+      }
+      if constexpr (kTogether) {
+        if (q < 2) scratch.maximum[g + q * 8][warp] = q ? tile_max[1] : tile_max[0];
+        threads.sync();
+        if constexpr (kStages > 1) {
+          next_tile(tile + kStages);
+          if (tile + kStages < tile_end) load_half(tile + kStages, 0, stage);
+          copy_async_commit();
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+#pragma unroll
+          for (int w = 0; w < kWarps; w += 4) {
+            const float4 m = *reinterpret_cast<const float4*>(&scratch.maximum[g + r * 8][w]);
+            tile_max[r] = fmaxf(fmaxf(fmaxf(tile_max[r], m.x), fmaxf(m.y, m.z)), m.w);
+          }
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
         const float m = fmaxf(part.maximum[r], tile_max[r]);
         // Nothing seen so far: whatever the factor, it meets zeros; 1 keeps infinities out.
         const float factor = m == -INFINITY ? 1.f : exp2f(part.maximum[r] - m);
@@ -310,15 +365,36 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
       uint32_t probability[kKeyTile / 8][2];
       float row_sum[2] = {0, 0};
 #pragma unroll
-      for (int n = 0; n < kKeyTile / 8; ++n)
+      for (int i = 0; i < kScored; ++i) {
+        float pair[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const float e0 = score[n][r * 2] == -INFINITY ? 0.f : exp2f(score[n][r * 2] - part.maximum[r]);
-          const float e1 = score[n][r * 2 + 1] == -INFINITY ? 0.f : exp2f(score[n][r * 2 + 1] - part.maximum[r]);
-          row_sum[r] += e0 + e1;
+          const float e0 = score[i][r * 2] == -INFINITY ? 0.f : exp2f(score[i][r * 2] - part.maximum[r]);
+          const float e1 = score[i][r * 2 + 1] == -INFINITY ? 0.f : exp2f(score[i][r * 2 + 1] - part.maximum[r]);
+          pair[r] = e0 + e1;
+          if (!kTogether) row_sum[r] += pair[r];
           const half2 h = __floats2half2_rn(e0, e1);
-          probability[n][r] = *reinterpret_cast<const uint32_t*>(&h);
+          probability[i][r] = *reinterpret_cast<const uint32_t*>(&h);
         }
+        if constexpr (kTogether) {
+          const int n = warp * kScored + i;
+          reinterpret_cast<uint2*>(&scratch.probability[n / 2][lane])[n % 2] = make_uint2(probability[i][0], probability[i][1]);
+          scratch.pair_sum[n][lane] = make_float2(pair[0], pair[1]);
+        }
+      }
+      if constexpr (kTogether) {
+        threads.sync();
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; n += 2) {
+          const uint4 a = scratch.probability[n / 2][lane];
+          probability[n][0] = a.x, probability[n][1] = a.y, probability[n + 1][0] = a.z, probability[n + 1][1] = a.w;
+        }
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n) {
+          const float2 pair = scratch.pair_sum[n][lane];
+          row_sum[0] += pair.x, row_sum[1] += pair.y;
+        }
+      }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         row_sum[r] += __shfl_xor_sync(0xffffffffu, row_sum[r], 1);
@@ -360,28 +436,15 @@ __global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constan
   }
 }
 
-/// Merges a row's splits in ascending order. grid: x = heads, y = rows; dim / 2 threads.
-__global__ void attend_merge(const __grid_constant__ AttendParams p) {
+/// grid: x = kv_heads * (most query tiles of a sequence), y = seqs, z = runs of block_splits splits, or 1.
+template <int kDim, int kStages, bool kPartial, bool kTogether, bool kFresh>
+__global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constant__ AttendParams p) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ AttendScratch<kDim, kTogether, kFresh> scratch;
   launch_dependents();
-  wait_for_previous();
-  const int head = blockIdx.x, row = blockIdx.y, column = threadIdx.x * 2, dim = blockDim.x * 2;
-  const int pos = p.pos[row];
-  if (pos < 0) return;
-  const int first = p.window ? max(0, pos - p.window + 1) / kSplit : 0, last = pos / kSplit;
-  const float* from = p.partial + (static_cast<size_t>(row) * p.heads + head) * p.splits * (dim + 2);
-  float maximum = -INFINITY, sum = 0, v0 = 0, v1 = 0;
-  for (int s = first; s <= last; ++s) {
-    const float* part = from + static_cast<size_t>(s) * (dim + 2);
-    float ft, fp, m;
-    merge_factors(maximum, part[dim], ft, fp, m);
-    maximum = m;
-    sum = fmaf(part[dim + 1], fp, sum * ft);
-    v0 = fmaf(part[column], fp, v0 * ft);
-    v1 = fmaf(part[column + 1], fp, v1 * ft);
-  }
-  const float inverse = 1.f / sum;
-  if (head == p.heads - 1) clear_padding(p, row, p.heads * dim, threadIdx.x, blockDim.x);
-  *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * dim + column)) = __floats2half2_rn(v0 * inverse, v1 * inverse);
+  const AttendPlace place = {.kv_head = static_cast<int>(blockIdx.x) % p.kv_heads, .query_tile = static_cast<int>(blockIdx.x) / p.kv_heads,
+                             .seq = static_cast<int>(blockIdx.y), .split = static_cast<int>(blockIdx.z) * p.block_splits, .layer = p.layer, .window = p.window};
+  attend_place<kDim, kStages, kPartial, kTogether, kFresh, kAttendWarps>(p, place, p.turn, memory, scratch, WholeBlock());
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -17,6 +17,7 @@ struct LaunchSite {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   int shared_bytes = 0, multiprocessor_shared_bytes = 0;  ///< shared memory of a block at most, and of all blocks of a multiprocessor
+  int arriving_lanes = 1;  ///< see ring_release (kernels/ring.cuh)
   bool dependent = true;  ///< on Hopper, programmatic dependent launch after the kernel before it
 };
 
@@ -24,6 +25,9 @@ struct LaunchSite {
 struct ProductKernels {
   WeightFormat format;
   int piece_k, piece_bytes;
+  /// Phases of one row in one launch (row_chain_sm90.cuh); sets what depends on the format and the device. Null: one row goes
+  /// through `product`.
+  cudaError_t (*chain)(ChainParams&, const LaunchSite&);
   /// Rows in one chunk of `tiles` (kernels/activation.h); the epilogue decides what `out` is.
   cudaError_t (*product)(const ProductParams&, int tiles, Epilogue, const LaunchSite&);
   cudaError_t (*pack)(const PackParams&, const LaunchSite&);

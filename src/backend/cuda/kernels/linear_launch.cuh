@@ -35,7 +35,7 @@ cudaError_t launch_embed(const EmbedParams& p, const LaunchSite& site) {
 
 template <class Format>
 constexpr ProductKernels product_kernels_of(WeightFormat format) {
-  return {format, Format::kPieceK, Format::kPieceBytes, launch_product<Format>, launch_pack<Format>, launch_unpack<Format>, launch_embed<Format>};
+  return {format, Format::kPieceK, Format::kPieceBytes, kLaunchChain<Format>, launch_product<Format>, launch_pack<Format>, launch_unpack<Format>, launch_embed<Format>};
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

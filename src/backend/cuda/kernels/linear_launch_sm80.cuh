@@ -101,4 +101,8 @@ cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue,
   return cudaErrorInvalidValue;
 }
 
+/// One row is a launch a product here.
+template <class Format>
+inline constexpr cudaError_t (*kLaunchChain)(ChainParams&, const LaunchSite&) = nullptr;
+
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

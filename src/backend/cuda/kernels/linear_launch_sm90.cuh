@@ -8,8 +8,8 @@
 #include "backend/cuda/kernels/launch_kernel.cuh"
 #include "backend/cuda/kernels/linear_mid_sm90.cuh"
 #include "backend/cuda/kernels/linear_prompt_sm90.cuh"
-#include "backend/cuda/kernels/linear_row_sm90.cuh"
 #include "backend/cuda/kernels/linear_shared_sm90.cuh"
+#include "backend/cuda/kernels/row_chain_sm90.cuh"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
@@ -39,27 +39,24 @@ cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const Launch
   return cudaErrorInvalidValue;
 }
 
-template <class Format, Epilogue kEpilogue, bool kNormed>
-cudaError_t launch_row(ProductParams p, const LaunchSite& site) {
-  using Ring = RowRing<Format>;
-  constexpr auto kKernel = linear_row<Format, kEpilogue, kNormed>;
-  const int row_bytes = p.pieces * Format::kPieceK * 2;
-  p.stages = std::min(kRowMostStages, (kRowSharedBytes - row_bytes) / Ring::kStageBytes);
-  const size_t bytes = static_cast<size_t>(p.stages * Ring::kStageBytes + row_bytes);
-  if (const cudaError_t code = allow_shared<ProductParams>(kKernel, bytes); code != cudaSuccess) return code;
-  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(std::min(p.n / kPanel, site.multiprocessors))),
-                                                   .block = dim3(kRowWarps * 32 + 32), .shared_bytes = bytes}, site);
-}
-
 template <class Format>
-cudaError_t launch_row(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
-  const bool normed = p.norm.weight;
-  switch (epilogue) {
-    case Epilogue::whole: return normed ? launch_row<Format, Epilogue::whole, true>(p, site) : launch_row<Format, Epilogue::whole, false>(p, site);
-    case Epilogue::gated: return normed ? launch_row<Format, Epilogue::gated, true>(p, site) : launch_row<Format, Epilogue::gated, false>(p, site);
-    case Epilogue::partial: break;
+cudaError_t launch_chain(ChainParams& p, const LaunchSite& site) {
+  using Ring = RowRing<Format>;
+  constexpr auto kKernel = row_chain<Format>;
+  int scratch = 0, most_blocks = 1;
+  for (int i = 0; i < p.phases; ++i) {
+    const ChainPhase& phase = p.phase[i];
+    const bool attends = phase.kind == PhaseKind::attend;
+    scratch = std::max(scratch, !attends ? Ring::row_bytes(phase.pieces) : p.dim == 64 ? chain_attend_bytes<64>() : chain_attend_bytes<128>());
+    most_blocks = std::max(most_blocks, attends ? p.attend.kv_heads : phase.n / kPanel * kSlices);
   }
-  return cudaErrorInvalidValue;
+  p.scratch_bytes = (scratch + 127) / 128 * 128;
+  p.stages = std::min(kRowMostStages, (kRowSharedBytes - p.scratch_bytes) / Ring::kStageBytes);
+  if (p.stages < 2) return cudaErrorInvalidValue;
+  const size_t bytes = static_cast<size_t>(p.stages * Ring::kStageBytes + p.scratch_bytes);
+  if (const cudaError_t code = allow_shared<ChainParams>(kKernel, bytes); code != cudaSuccess) return code;
+  const int blocks = std::min({most_blocks, site.multiprocessors, kMostBlocks});
+  return launch_kernel<ChainParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kRowThreads + 128), .shared_bytes = bytes}, site);
 }
 
 template <class Format, int kRows, Epilogue kEpilogue>
@@ -98,15 +95,18 @@ cudaError_t launch_wide(const ProductParams& p, int tiles, Epilogue epilogue, co
   return epilogue == Epilogue::whole ? launch_prompt<Format>(p, site) : cudaErrorInvalidValue;
 }
 
+/// More than one row: one row goes through launch_chain.
 template <class Format>
 cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue, const LaunchSite& site) {
   switch (tiles) {
-    case 0: return launch_row<Format>(p, epilogue, site);
     case 1: return launch_tiles<Format, 1>(p, epilogue, site);
     case 2: return launch_tiles<Format, 2>(p, epilogue, site);
     case 32: case 64: case kPromptRows: return launch_wide<Format>(p, tiles, epilogue, site);
   }
   return cudaErrorInvalidValue;
 }
+
+template <class Format>
+inline constexpr auto kLaunchChain = launch_chain<Format>;
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

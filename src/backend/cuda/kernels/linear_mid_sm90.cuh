@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
   __shared__ __align__(8) uint64_t full[Ring::kStages], empty[Ring::kStages];
   const int units = p.n / kMidOutputs * kSplit, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    ring_init(full, empty, Ring::kStages, kMidGroups + (Format::kHasMin ? 2 : 1), kMidGroups * 4);
+    ring_init(full, empty, Ring::kStages, kMidGroups + (Format::kHasMin ? 2 : 1), kMidGroups * 4 * p.arriving_lanes);
     barrier_init_fence();
   }
   __syncthreads();
@@ -145,8 +145,7 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
           }
         }
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&empty[stage]));
+      ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       if (++stage == Ring::kStages) stage = 0, parity ^= 1;
     }
 

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
   const int tiles_n = p.n / kPromptOutputs, tiles_m = (p.rows + kPromptRows - 1) / kPromptRows, tiles = tiles_n * tiles_m;
   const int group_index = threadIdx.x / 128;
   if (threadIdx.x == 0) {
-    ring_init(full, empty, Ring::kStages, kPanels + (Format::kHasMin ? 2 : 1), 8);
+    ring_init(full, empty, Ring::kStages, kPanels + (Format::kHasMin ? 2 : 1), 8 * p.arriving_lanes);
     barrier_init_fence();
   }
   __syncthreads();
@@ -142,8 +142,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
           }
         }
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&empty[stage]));
+      ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       if (++stage == Ring::kStages) stage = 0, parity ^= 1;
     }
     const int output = n * kPromptOutputs + half_index * 64 + warp * 16 + g;

@@ -145,9 +145,9 @@ __global__ void __launch_bounds__(kRowThreads, 1) linear_row_sm80(const __grid_c
       copy_async_wait_for(p.stages - 2);
       __syncwarp();  // the stage is there for all lanes, and all have read the one before it, which is asked for again
       ask(drained);
-      const uint8_t* const weights[1] = {own};
-      if (Stage::kDepth == 2 && i + 1 < count) add_row_runs<Format, 1, 2>(weights, Format::kPieceBytes, x, lane, sum);
-      else add_row_runs<Format, 1, 1>(weights, 0, x, lane, sum);
+      const uint8_t* weights = own;
+      if (Stage::kDepth == 2 && i + 1 < count) add_row_run<Format, 2, false>(weights, Format::kPieceBytes, x, nullptr, lane, sum);
+      else add_row_run<Format, 1, false>(weights, 0, x, nullptr, lane, sum);
       drained = own;
       own = own == ring + ring_bytes - Stage::kBytes ? ring : own + Stage::kBytes;
     }

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(
   const int units = p.n / kUnitN * split;
 
   if (threadIdx.x == 0) {
-    ring_init(full, empty, kStages, kPanels + 1, kWarps);
+    ring_init(full, empty, kStages, kPanels + 1, kWarps * p.arriving_lanes);
     barrier_init_fence();
   }
   __syncthreads();
@@ -83,8 +83,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(
       const uint4* x = reinterpret_cast<const uint4*>(act) + lane;
       const uint8_t* weights = act + kActBytes + warp * kPieces * Format::kPieceBytes;
       add_pieces<Format, kPieces, kTiles, 32>(weights, x, lane, sum);
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&empty[stage]));
+      ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       if (++stage == kStages) stage = 0, parity ^= 1;
     }
 

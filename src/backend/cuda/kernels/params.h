@@ -19,22 +19,26 @@ inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
 inline constexpr int kNormCluster = 8;  ///< blocks of a row at most: the largest portable cluster
 
 /// The kernel for one row keeps the row in shared memory beside its ring, and can norm it on the way in.
-inline constexpr int kRowSharedBytes = 222 * 1024, kRowInputs = kRowSharedBytes / 4, kRowNormRounds = 4, kRowNormColumns = kRowNormRounds * 4 * kNormChunk;
+inline constexpr int kRowSharedBytes = 222 * 1024, kRowInputs = kRowSharedBytes / 4, kRowNormRounds = 2, kRowNormColumns = kRowNormRounds * 4 * kNormChunk;
 /// The same of the sm80 set, and what its kernel keeps beside the row and the rings.
 inline constexpr int kRowNormColumns80 = 8 * kNormChunk, kRowStaticBytes = 2304;
 
 /// What a product does with its slices: leave four partial sums; add them; or also meet gate and up.
 enum class Epilogue { partial, whole, gated };
 
+/// Phases of one launch for one row at most: 22 layers.
+inline constexpr int kMostPhases = 110, kMostBlocks = 256;
+
 /// First piece of slice s where a row has `pieces`.
 __host__ __device__ constexpr int slice_begin(int pieces, int s) { return pieces * s / kSlices; }
+__host__ __device__ constexpr int longest_slice(int pieces) { return (pieces + kSlices - 1) / kSlices; }
 
-/// The norm before a product of one row, done by every block of it: residual_out = residual + sum of the slices + bias, and
-/// the inputs are its norm. residual_out is another buffer than residual: blocks read at different times.
+/// The norm before a product of one row, done by every block of it: residual_out = residual + partial + bias, and the inputs
+/// are its norm. residual_out is another buffer than residual: blocks read at different times.
 struct RowNorm {
   const float* residual = nullptr;  ///< [hidden]
   float* residual_out = nullptr;    ///< [hidden] or null: another launch writes it
-  const float* partial = nullptr;   ///< [slices][slice_stride] to add first, or null
+  const float* partial = nullptr;   ///< [slices][slice_stride] to add first, or null; one slice in a chain
   const float* bias = nullptr;      ///< [hidden] or null
   const float* weight = nullptr;    ///< [hidden]
   int64_t slice_stride = 0;
@@ -54,9 +58,10 @@ struct ProductParams {
   ActLayout out_layout;    ///< gated
   int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
   int stages;              ///< depth of the ring, where it is not the kernel's own
+  int arriving_lanes;      ///< see ring_release
   int tile_rows;           ///< of x, where its tiles are larger than the kernel's
   float* input_sums;       ///< room for the sums of the inputs' groups (input_sums.cuh); formats with minima, more than 16 rows
-  RowNorm norm;            ///< linear_row: its inputs are the norm of this, where weight is given
+  RowNorm norm;            ///< linear_row_sm80: its inputs are the norm of this, where weight is given
 };
 
 struct InputSumParams {
@@ -194,5 +199,37 @@ struct AttendParams {
   bool fresh;               ///< one row a sequence, whose q, K and V still are partial sums: `turn` says how to finish them
   RopeStoreParams turn;
 };
+
+/// One operation of a chain on one row (row_chain_sm90.cuh): a product, or the attention of one layer over one split.
+enum class PhaseKind { whole, gated, attend };
+struct alignas(16) ChainPhase {
+  PhaseKind kind;
+  int n, pieces;           ///< outputs, padded to panels; pieces a row
+  int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
+  int window;              ///< attend
+  const uint8_t* weights;  ///< panels
+  const uint4* x;          ///< inputs as operand B of one row, unless they are a norm
+  void* out;               ///< whole: f32 [n]; gated: operand B of the next product
+  RowNorm norm;            ///< the inputs are the norm of this, where weight is given
+  RopeStoreParams turn;    ///< attend
+};
+
+/// How far the blocks of a chain are; all zero between launches.
+struct ChainProgress {
+  uint32_t arrived;  ///< blocks that have finished phases, summed up
+  uint32_t left;     ///< blocks that have ended
+  uint32_t shared[kMostBlocks];  ///< 1 + the last phase in which block b handed over its part of a shared panel
+};
+
+struct ChainParams {
+  AttendParams attend;       ///< of every attention of the chain, less layer, window and turn
+  ChainProgress* progress;
+  float* shared_sums;        ///< [panels][kSlices][kPanel]: slices of panels that two blocks share
+  int arriving_lanes;        ///< see ring_release
+  int phases, dim;           ///< dim: head size of the attention
+  int stages, scratch_bytes; ///< of shared memory: the ring, and what lies before it: the row, or what attention needs
+  ChainPhase phase[kMostPhases];
+};
+static_assert(sizeof(ChainParams) <= 32764, "parameters of a kernel");
 
 }  // namespace quintet::cuda

@@ -83,32 +83,38 @@ __device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* 
   }
 }
 
+/// Makes b defined, without an instruction.
+__device__ __forceinline__ void any_value(uint4& b) { asm volatile("" : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w)); }
+
 /// 16 bytes of shared memory into b, by the lanes with `active` alone; the others keep what they have.
 __device__ __forceinline__ void load_if(bool active, const uint4* from, uint4& b) {
   asm volatile("{.reg .pred p; setp.ne.b32 p,%5,0; @p ld.shared.v4.u32 {%0,%1,%2,%3},[%4];}"
                : "+r"(b.x), "+r"(b.y), "+r"(b.z), "+r"(b.w) : "r"(shared_address(from)), "r"(static_cast<int>(active)));
 }
 
-/// The same for one row alone, one piece of outputs and kRuns runs of kBatch pieces of K that follow each other; the pieces of
-/// run r lie `stride` bytes apart from weights[r] on. The row is column 0 of operand B: four lanes hold it, x points to this
-/// lane's 16 bytes [k / 32][4], and sum has outputs g and g + 8 in lanes with q = 0. The pieces are added one after the other;
-/// their groups' sums are chains of their own and run side by side.
-template <class Format, int kRuns, int kBatch>
-__device__ __forceinline__ void add_row_runs(const uint8_t* const (&weights)[kRuns], int stride, const uint4* x, int lane, float (&sum)[2]) {
-  constexpr int kSteps = Format::kPieceK / 16, kAll = kRuns * kBatch, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
-  constexpr int kTogether = Format::kGroupSteps == kSteps ? kAll : 1;  // pieces whose chains alternate in the source
+/// The same for one row alone, one piece of outputs and kPieces pieces of K that follow each other, `stride` bytes apart. The row
+/// is column 0 of operand B: four lanes hold it, x points to this lane's 16 bytes [k / 32][4], and sum has outputs g and g + 8
+/// in lanes with q = 0. The pieces are added one after the other; their groups' sums are chains of their own and run side by
+/// side. What counts is the number of instructions: an mma.sync takes the scheduler six cycles, each other one a cycle.
+/// Formats with minima: `input_sums` are the sums of the inputs' groups (row_input_sums), or they are formed here, where null.
+template <class Format, int kPieces, bool kSumsGiven = true>
+__device__ __forceinline__ void add_row_run(const uint8_t* weights, int stride, const uint4* x, const float* input_sums, int lane, float (&sum)[2]) {
+  constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
+  constexpr int kTogether = Format::kGroupSteps == kSteps ? kPieces : 1;  // pieces whose chains alternate in the source
   const int g = lane / 4;
   const bool holds_row = lane < 4;
 #pragma unroll
-  for (int first = 0; first < kAll; first += kTogether) {
+  for (int first = 0; first < kPieces; first += kTogether) {
     const uint8_t* own[kTogether];
     typename Format::Regs regs[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      own[i] = weights[(first + i) / kBatch] + (first + i) % kBatch * stride;
+      own[i] = weights + (first + i) * stride;
       regs[i].load(own[i], lane);
     }
-    uint4 b[kTogether] = {};
+    uint4 b[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) any_value(b[i]);
 #pragma unroll
     for (int group = 0; group < kSteps / kGroup; ++group) {
       float d[kTogether][4] = {}, ones[4] = {};
@@ -116,16 +122,14 @@ __device__ __forceinline__ void add_row_runs(const uint8_t* const (&weights)[kRu
 #pragma unroll
       for (int within = 0; within < kGroup; ++within) {
         const int step = group * kGroup + within, half = step % 2;
-        if (half == 0)
-#pragma unroll
-          for (int i = 0; i < kTogether; ++i) load_if(holds_row, x + ((first + i) * (kSteps / 2) + step / 2) * 4, b[i]);
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
+          if (half == 0) load_if(holds_row, x + ((first + i) * (kSteps / 2) + step / 2) * 4, b[i]);
           uint32_t a[4];
           Format::fragment(regs[i], step, a);
           mma_f16(d[i], a, half ? b[i].z : b[i].x, half ? b[i].w : b[i].y);
         }
-        if constexpr (Format::kHasMin) {
+        if constexpr (Format::kHasMin && !kSumsGiven) {
           constexpr uint32_t kOnes = 0x3c003c00;
           const uint32_t one[4] = {kOnes, kOnes, kOnes, kOnes};
           mma_f16(ones, one, half ? b[0].z : b[0].x, half ? b[0].w : b[0].y);
@@ -140,12 +144,30 @@ __device__ __forceinline__ void add_row_runs(const uint8_t* const (&weights)[kRu
           sum[1] = fmaf(d[i][2], Format::scale(own[i], group, g + 8), sum[1]);
         }
         if constexpr (Format::kHasMin) {
-          sum[0] = fmaf(ones[0], -Format::minimum(own[i], group, g), sum[0]);
-          sum[1] = fmaf(ones[2], -Format::minimum(own[i], group, g + 8), sum[1]);
+          const float inputs = kSumsGiven ? input_sums[(first + i) * (kSteps / kGroup) + group] : ones[0];
+          sum[0] = fmaf(inputs, -Format::minimum(own[i], group, g), sum[0]);
+          sum[1] = fmaf(inputs, -Format::minimum(own[i], group, g + 8), sum[1]);
         }
       }
     }
   }
+}
+
+/// The sums of groups [first, first + 8) of a row's `groups` groups of inputs (operand B of one row) into `sums`, by a warp; each is
+/// formed like a group's product, with ones. Past the last group it writes anything.
+template <int kGroupSteps>
+__device__ __forceinline__ void row_input_sums(const uint8_t* row, int first, int groups, int lane, float* sums) {
+  const int g = lane / 4, q = lane % 4;
+  float sum[4] = {};
+#pragma unroll
+  for (int within = 0; within < kGroupSteps; ++within) {
+    const int step = min(first + g, groups - 1) * kGroupSteps + within;
+    const uint2 b = *reinterpret_cast<const uint2*>(row + (step / 2 * 4 + q) * 16 + step % 2 * 8);
+    constexpr uint32_t kOnes = 0x3c003c00;
+    const uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
+    mma_f16(sum, ones, b.x, b.y);
+  }
+  if (lane < 4) *reinterpret_cast<float2*>(sums + first + q * 2) = make_float2(sum[0], sum[1]);
 }
 
 }  // namespace quintet::cuda

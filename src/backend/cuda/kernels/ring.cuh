@@ -14,6 +14,14 @@ __device__ __forceinline__ void ring_init(uint64_t* full, uint64_t* empty, int s
   }
 }
 
+/// Gives `barrier` what a warp has done before, with whatever its lanes have read or written: one lane arrives for all, after a
+/// barrier of the warp. racecheck does not follow that chain, but follows each lane's own arrival (docs/performance.md): for it
+/// `arriving_lanes` is 32, and barriers count as many arrivals a warp.
+__device__ __forceinline__ void ring_release(uint32_t barrier, int lane, int arriving_lanes) {
+  __syncwarp();
+  if (lane < arriving_lanes) barrier_arrive(barrier);
+}
+
 /// One lane that fills its share of every stage, stage after stage. A copy takes its thread hundreds of cycles to set up, so
 /// each copy of a stage has a lane of its own: one thread for all of them was what limited the products.
 class RingFiller {
@@ -21,6 +29,15 @@ class RingFiller {
   /// `to`: where this lane's share of stage 0 lies.
   __device__ RingFiller(const uint64_t* full, const uint64_t* empty, const void* to, int stages, int stage_bytes)
       : full_(shared_address(full)), empty_(shared_address(empty)), to_(shared_address(to)), stages_(stages), stage_bytes_(stage_bytes) {}
+
+  /// Waits until fewer than `window` stages are on their way. A lane calls it before every put() or never.
+  __device__ __forceinline__ void keep_within(int window) {
+    for (; on_the_way_ >= min(window, stages_); --on_the_way_) {
+      barrier_wait(full_ + oldest_ * 8, oldest_parity_);
+      if (++oldest_ == stages_) oldest_ = 0, oldest_parity_ ^= 1;
+    }
+    ++on_the_way_;
+  }
 
   /// Waits until the next stage is free and asks for `bytes` bytes, a multiple of 16; 0: nothing of this stage.
   template <bool kWeights>
@@ -39,6 +56,8 @@ class RingFiller {
   uint32_t full_, empty_, to_;
   int stages_, stage_bytes_, stage_ = 0;
   uint32_t parity_ = 1;  // the first round finds every stage free
+  int on_the_way_ = 0, oldest_ = 0;  // stages asked for and not known to be there; the first of them
+  uint32_t oldest_parity_ = 0;
 };
 #endif
 

@@ -1,0 +1,359 @@
+// A chain of products and attentions of one row in one launch: whole layers. Weights keep streaming through a ring of bulk
+// copies while the blocks wait for each other between phases, so that memory is busy throughout.
+//
+// A product: a block works on four slices of 64 outputs at a time, four warps a slice. One more warp keeps the ring full; two
+// add the slices up, write them and tell the other blocks, so that the others go on at once. The numbers are those of every
+// other product kernel (piece_product.cuh): a warp forms one slice of 16 outputs, and the slices meet in order. Attention: one
+// block a kv head, as in attend.cuh, while the others' rings fill.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "backend/cuda/kernels/activation_function.cuh"
+#include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/grid_progress.cuh"
+#include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/path.h"
+#include "backend/cuda/kernels/piece_product.cuh"
+#include "backend/cuda/kernels/ptx.cuh"
+#include "backend/cuda/kernels/ring.cuh"
+#include "backend/cuda/kernels/row_norm.cuh"
+
+namespace quintet::cuda::QUINTET_CUDA_PATH {
+
+inline constexpr int kRowItems = kRowWarps * 16 / kPanel;  ///< slices in work at a time
+inline constexpr int kRowMostStages = 24, kFillWarps = 2;  ///< kFillWarps: of the warpgroup beside; two more add slices up
+
+/// A stage has kDepth pieces of K of a panel for each slice in work.
+template <class Format>
+struct RowRing {
+  static constexpr int kDepth = Format::kPieceBytes <= 1536 ? 2 : 1;
+  static constexpr int kPieceGroups = Format::kHasMin ? Format::kPieceK / 16 / Format::kGroupSteps : 0;  ///< whose inputs' sums are needed
+  static constexpr int kPanelBytes = kPanel / 16 * Format::kPieceBytes, kSliceBytes = kDepth * kPanelBytes, kStageBytes = kRowItems * kSliceBytes;
+  static_assert(kPieceGroups % 4 == 0);
+  __host__ __device__ static constexpr int sums_at(int pieces) { return pieces * Format::kPieceK * 2; }  ///< behind the row, rounded up to 8 groups
+  static constexpr int row_bytes(int pieces) { return sums_at(pieces) + (pieces + 1) / 2 * 2 * kPieceGroups * 4; }
+  __device__ static constexpr int steps(int pieces) { return (longest_slice(pieces) + kDepth - 1) / kDepth; }  ///< stages that four items take
+};
+
+/// Work is cut into items of one slice of one panel; a block takes a run of them. Whole panels, unless that would leave some
+/// blocks more than `kWorthSharing` bytes behind: then the block with a panel's first slice adds what others hand over.
+struct RowShare {
+  static constexpr int kWorthSharing = 48 * 1024;
+  int begin, end, items;
+
+  __device__ RowShare(int panels, int slice_bytes) : items(panels * kSlices) {
+    const int blocks = gridDim.x, most = (panels + blocks - 1) / blocks * kSlices, least = (items + blocks - 1) / blocks;
+    const bool shared = (most - least) * static_cast<int64_t>(slice_bytes) > kWorthSharing;
+    begin = bound(blockIdx.x, shared), end = bound(blockIdx.x + 1, shared);
+  }
+  /// The block that has an item of a shared panel.
+  __device__ int block_of(int item) const { return ((item + 1) * gridDim.x - 1) / items; }
+
+ private:
+  __device__ int bound(int block, bool shared) const {
+    return shared ? static_cast<int>(items * block / gridDim.x) : static_cast<int>(items / kSlices * block / gridDim.x) * kSlices;
+  }
+};
+
+/// Attention's threads within a block of the chain: kThreads of it, from 0 on.
+template <int kThreads>
+struct ChainThreads {
+  const uint32_t* arrived;
+  uint32_t target;
+  __device__ __forceinline__ void sync() const { named_barrier<3, kThreads>(); }
+  __device__ __forceinline__ void wait() const {
+    if (threadIdx.x == 0) wait_for(arrived, target);
+    sync();
+  }
+};
+
+/// By one thread of each block once it has told the others all it will, and by one of each block that attends last: the last
+/// clears the counters for the next launch.
+__device__ __forceinline__ void leave_chain(const ChainParams& p) {
+  const uint32_t leaving = gridDim.x + (p.phase[p.phases - 1].kind == PhaseKind::attend ? p.attend.kv_heads : 0);
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  if (atomicAdd(&p.progress->left, 1) + 1 != leaving) return;
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  for (int i = 0; i < static_cast<int>(gridDim.x); ++i) p.progress->shared[i] = 0;
+  p.progress->arrived = p.progress->left = 0;
+}
+
+/// Warps that attend for one kv head: 16 columns of a head each.
+template <int kDim>
+inline constexpr int kChainAttendWarps = kDim / 16;
+template <int kDim>
+inline constexpr int kChainAttendStages = 2;
+template <int kDim>
+constexpr int chain_attend_bytes() {
+  return attend_shared_bytes<kDim>(kChainAttendStages<kDim>) + static_cast<int>(sizeof(AttendScratch<kDim, true, true>));
+}
+
+/// progress->arrived is `target` once q, K and V are there.
+template <int kDim>
+__device__ __forceinline__ void chain_attend(const ChainParams& p, const ChainPhase& phase, uint8_t* memory, uint32_t target, bool is_last) {
+  constexpr int kWarps = kChainAttendWarps<kDim>, kStages = kChainAttendStages<kDim>;
+  if (threadIdx.x >= kWarps * 32) return;
+  auto& scratch = *reinterpret_cast<AttendScratch<kDim, true, true>*>(memory + attend_shared_bytes<kDim>(kStages));
+  const AttendPlace place = {.kv_head = static_cast<int>(blockIdx.x), .query_tile = 0, .seq = 0, .split = 0, .layer = phase.turn.layer, .window = phase.window};
+  const ChainThreads<kWarps * 32> threads = {.arrived = &p.progress->arrived, .target = target};
+  attend_place<kDim, kStages, false, true, true, kWarps>(p.attend, place, phase.turn, memory, scratch, threads);
+  threads.sync();
+  if (threadIdx.x != 0) return;
+  publish(&p.progress->arrived);
+  if (is_last) leave_chain(p);
+}
+
+#if __CUDA_ARCH__ >= 900
+/// Bytes that a block asks for at a time. More keep memory no busier, but what the blocks tell each other meanwhile queues
+/// behind them: three microseconds instead of one.
+inline constexpr int kRowWindowBytes = 68 * 1024;
+
+/// Fills the ring for all phases: a lane for each item in work.
+template <class Format>
+__device__ __forceinline__ void fill_chain(const ChainParams& p, uint64_t* full, uint64_t* empty, uint8_t* ring, int which) {
+  using Ring = RowRing<Format>;
+  RingFiller filler(full, empty, ring + which * Ring::kSliceBytes, p.stages, Ring::kStageBytes);
+  for (int i = 0; i < p.phases; ++i) {
+    const ChainPhase& phase = p.phase[i];
+    if (phase.kind == PhaseKind::attend) continue;
+    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes);
+    const int steps = Ring::steps(phase.pieces);
+    for (int item = share.begin + which; item - which < share.end; item += kRowItems) {
+      const int slice = item % kSlices, first = slice_begin(phase.pieces, slice), count = item < share.end ? slice_begin(phase.pieces, slice + 1) - first : 0;
+      const uint8_t* from = phase.weights + (static_cast<size_t>(item / kSlices) * phase.pieces + first) * Ring::kPanelBytes;
+      const int window = max(2, kRowWindowBytes / (min(kRowItems, share.end - (item - which)) * Ring::kSliceBytes));
+      for (int step = 0; step < steps; ++step, from += Ring::kSliceBytes) {
+        filler.keep_within(window);
+        filler.put<true>(from, max(0, min(Ring::kDepth, count - step * Ring::kDepth)) * Ring::kPanelBytes);
+      }
+    }
+  }
+}
+
+/// The inputs of a product into `row`: a norm, or what lies ready, once *arrived is `target`. `then` runs as soon as all threads are past
+/// what came before; another barrier follows it.
+template <class Format, class Then>
+__device__ __forceinline__ void make_row(const ChainPhase& phase, const uint32_t* arrived, uint32_t target, uint8_t* row, Then then) {
+  const auto wait = [&] {
+    if (threadIdx.x == 0) wait_for(arrived, target);
+    named_barrier<1, kRowThreads>();
+    then();
+  };
+  if (phase.norm.weight) {
+    const RowNorm norm = phase.norm;
+    NormedRow normed;
+    normed.load_early(norm);  // the residual stream is two phases old
+    wait();
+    normed.make(norm, reinterpret_cast<__half*>(row), phase.pieces * Format::kPieceK);
+    return;
+  }
+  const uint4* from = phase.x + threadIdx.x;
+  uint4* to = reinterpret_cast<uint4*>(row) + threadIdx.x;
+  const int count = (phase.pieces * Format::kPieceK / 8 - static_cast<int>(threadIdx.x) + kRowThreads - 1) / kRowThreads;
+  wait();
+  constexpr int kAtOnce = 8;
+  for (int i = 0; i < count; i += kAtOnce) {
+    uint4 v[kAtOnce] = {};
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      if (i + j < count) v[j] = load_l2(from + (i + j) * kRowThreads);
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      if (i + j < count) to[(i + j) * kRowThreads] = v[j];
+  }
+  named_barrier<1, kRowThreads>();
+}
+#endif
+
+/// Slices of two rounds in turn.
+using MetSlices = float[2][kRowItems][kPanel];
+
+#if __CUDA_ARCH__ >= 900
+/// One of the kPanel threads that add slices up: number `t`, its output of each panel.
+struct Finisher {
+  const ChainParams& p;
+  int t;
+  float part[kSlices] = {};  ///< slices of the panel in work
+
+  __device__ __forceinline__ void sync() const { named_barrier<2, kPanel>(); }
+
+  /// The panel's items [first, last) are this block's. Hands them over if another block began the panel, else completes it.
+  __device__ __forceinline__ void finish(const ChainPhase& phase, int number, const RowShare& share, int panel, int first, int last) {
+    float* shared = p.shared_sums + static_cast<size_t>(panel) * kSlices * kPanel + t;
+    const int begin = first - panel * kSlices, end = last - panel * kSlices;
+    if (begin > 0) {
+#pragma unroll
+      for (int s = 1; s < kSlices; ++s)
+        if (s >= begin && s < end) shared[s * kPanel] = part[s];
+      sync();
+      if (t == 0) announce(&p.progress->shared[blockIdx.x], number + 1);
+      return;
+    }
+    if (end < kSlices) {
+      if (t == 0)
+        for (int item = last; item < (panel + 1) * kSlices; ++item) wait_for(&p.progress->shared[share.block_of(item)], number + 1);
+      sync();
+#pragma unroll
+      for (int s = 1; s < kSlices; ++s)
+        if (s >= end) part[s] = load_l2(shared + s * kPanel);
+    }
+    const float total = ((part[0] + part[1]) + part[2]) + part[3];
+    if (phase.kind == PhaseKind::whole) {
+      static_cast<float*>(phase.out)[panel * kPanel + t] = total;
+      return;
+    }
+    // Pieces of gate and up alternate: a warp has 16 of each, its even lanes of the first 16 write two neighbours.
+    const float up = __shfl_down_sync(0xffffffffu, total, 16), gated = activate(phase.activation, total) * up, next = __shfl_down_sync(0xffffffffu, gated, 1);
+    const ActLayout layout = {.tiles = 0};
+    if (t % 32 < 16 && t % 2 == 0)
+      *reinterpret_cast<half2*>(static_cast<__half*>(phase.out) + layout.index(0, panel * kPanel / 2 + t / 32 * 16 + t % 16)) = __floats2half2_rn(gated, next);
+  }
+};
+
+template <class Format>
+__device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_full, uint32_t met_free, const MetSlices& met, int t) {
+  Finisher finisher = {.p = p, .t = t};
+  uint32_t round = 0, target = 0;
+  for (int number = 0; number < p.phases; ++number) {
+    const ChainPhase& phase = p.phase[number];
+    if (phase.kind == PhaseKind::attend) {
+      target += p.attend.kv_heads;
+      continue;
+    }
+    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * RowRing<Format>::kPanelBytes);
+    for (int item = share.begin; item < share.end; item += kRowItems, ++round) {
+      float v[kRowItems];
+      barrier_wait(met_full + round % 2 * 8, round / 2 & 1);
+#pragma unroll
+      for (int j = 0; j < kRowItems; ++j) v[j] = met[round % 2][j][t];
+      ring_release(met_free + round % 2 * 8, t % 32, p.arriving_lanes);
+#pragma unroll
+      for (int j = 0; j < kRowItems; ++j) {
+        const int own = item + j, panel = own / kSlices;
+        if (own >= share.end) break;
+#pragma unroll
+        for (int s = 0; s < kSlices; ++s)
+          if (own % kSlices == s) finisher.part[s] = v[j];
+        const int last = min(share.end, (panel + 1) * kSlices);
+        if (own + 1 == last) finisher.finish(phase, number, share, panel, max(share.begin, panel * kSlices), last);
+      }
+    }
+    finisher.sync();
+    if (t == 0) {
+      if (share.begin == share.end) wait_for(&p.progress->arrived, target);  // nothing else held this block back
+      publish(&p.progress->arrived);
+    }
+    target += gridDim.x;
+  }
+  if (t == 0) leave_chain(p);
+}
+#endif
+
+/// grid: at most as many blocks as fit on the device at once, and as progress has counters for.
+template <class Format>
+__global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_constant__ ChainParams p) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+  using Ring = RowRing<Format>;
+  extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ __align__(8) uint64_t full[kRowMostStages], empty[kRowMostStages];
+  __shared__ __align__(8) uint64_t met_full[2], met_free[2];
+  __shared__ MetSlices met;
+  __shared__ __align__(16) uint8_t ahead[4][sizeof(ChainPhase)];  // the next phases: parameters come slowly the first time
+  uint8_t *row = memory, *ring = memory + p.scratch_bytes;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    ring_init(full, empty, p.stages, kRowItems, kRowWarps * p.arriving_lanes);
+    ring_init(met_full, met_free, 2, kRowWarps * p.arriving_lanes, kPanel / 32 * p.arriving_lanes);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  launch_dependents();
+  if (warp >= kRowWarps) {  // a whole warpgroup, since registers change hands by warpgroups
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    if (warp < kRowWarps + kFillWarps) {
+      if (lane < kRowItems / kFillWarps) fill_chain<Format>(p, full, empty, ring, (warp - kRowWarps) * (kRowItems / kFillWarps) + lane);
+    } else {
+      wait_for_previous();
+      finish_chain<Format>(p, shared_address(met_full), shared_address(met_free), met, threadIdx.x - kRowThreads - kFillWarps * 32);
+    }
+    return;
+  }
+
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");  // all threads start with 96 each
+  const int which = warp / (kPanel / 16), piece_row = warp % (kPanel / 16), g = lane / 4, q = lane % 4;
+  constexpr int kPieceLanes = Format::kPieceK / 32 * 4, kDepth = Ring::kDepth;  // 16 bytes each of a piece's inputs
+  const uint8_t* own_ring = ring + which * Ring::kSliceBytes + piece_row * Format::kPieceBytes;
+  const uint32_t full_at = shared_address(full), empty_at = shared_address(empty);
+  wait_for_previous();  // and with it the counters' last use
+  static_assert(sizeof(ChainPhase) % 16 == 0 && sizeof(ChainPhase) / 16 <= 32);
+  const auto parameters_of = [&](int number) {
+    const bool own = number < p.phases && lane < static_cast<int>(sizeof(ChainPhase) / 16);
+    return own ? reinterpret_cast<const uint4*>(&p.phase[number])[lane] : uint4{};
+  };
+  const auto keep = [&](int number, uint4 part) {
+    if (lane < static_cast<int>(sizeof(ChainPhase) / 16)) reinterpret_cast<uint4*>(ahead[number % 4])[lane] = part;
+  };
+  if (warp < 2) keep(warp, parameters_of(warp));
+  named_barrier<1, kRowThreads>();
+  int stage = 0;
+  uint32_t parity = 0, round = 0, arrived = 0;  // of *p.progress, once the phases before are done
+  for (int number = 0; number < p.phases; ++number) {
+    const ChainPhase& phase = *reinterpret_cast<const ChainPhase*>(ahead[number % 4]);
+    if (phase.kind == PhaseKind::attend) {
+      if (static_cast<int>(blockIdx.x) < p.attend.kv_heads) {
+        named_barrier<1, kRowThreads>();  // the row is free
+        if (p.dim == 64) chain_attend<64>(p, phase, memory, arrived, number + 1 == p.phases);
+        else chain_attend<128>(p, phase, memory, arrived, number + 1 == p.phases);
+      }
+      arrived += p.attend.kv_heads;
+      continue;
+    }
+
+    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes);
+    // Two warps look one and two phases ahead: attention does not.
+    const int later = warp >= kRowWarps - 2 ? number + kRowWarps - warp : p.phases;
+    const uint4 part = parameters_of(later);
+    make_row<Format>(phase, &p.progress->arrived, arrived, row, [&] {
+      if (later < p.phases) keep(later, part);
+    });
+    float* input_sums = reinterpret_cast<float*>(row + Ring::sums_at(phase.pieces));
+    if constexpr (Format::kHasMin) {
+      const int groups = phase.pieces * Ring::kPieceGroups;
+      for (int first = warp * 8; first < groups; first += kRowWarps * 8) row_input_sums<Format::kGroupSteps>(row, first, groups, lane, input_sums);
+      named_barrier<1, kRowThreads>();
+    }
+    const int steps = Ring::steps(phase.pieces);
+    for (int item = share.begin; item < share.end; item += kRowItems) {
+      const int own = item + which, slice = own % kSlices, first = slice_begin(phase.pieces, slice);
+      int left = own < share.end ? slice_begin(phase.pieces, slice + 1) - first : 0;
+      float sum[2] = {};  // outputs g and g + 8 of the piece, in lanes with q = 0
+      const uint4* inputs = reinterpret_cast<const uint4*>(row) + first * kPieceLanes + q;
+      const float* sums = input_sums + first * Ring::kPieceGroups;
+      for (int step = 0; step < steps; ++step) {
+        barrier_wait(full_at + stage * 8, parity);
+        const uint8_t* weights = own_ring + stage * Ring::kStageBytes;
+        if (left >= kDepth) {
+          add_row_run<Format, kDepth>(weights, Ring::kPanelBytes, inputs, sums, lane, sum);
+        } else {
+          for (int i = 0; i < left; ++i) add_row_run<Format, 1>(weights + i * Ring::kPanelBytes, 0, inputs + i * kPieceLanes, sums + i * Ring::kPieceGroups, lane, sum);
+        }
+        left -= kDepth, inputs += kDepth * kPieceLanes, sums += kDepth * Ring::kPieceGroups;
+        ring_release(empty_at + stage * 8, lane, p.arriving_lanes);
+        if (++stage == p.stages) stage = 0, parity ^= 1;
+      }
+
+      barrier_wait(shared_address(met_free) + round % 2 * 8, (round / 2 & 1) ^ 1);  // the round before the last is added up
+      if (q == 0) {
+        float* to = met[round % 2][which] + piece_row * 16 + g;
+        to[0] = sum[0], to[8] = sum[1];
+      }
+      ring_release(shared_address(met_full) + round % 2 * 8, lane, p.arriving_lanes);
+      ++round;
+    }
+    arrived += gridDim.x;
+  }
+#endif
+}
+
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH
