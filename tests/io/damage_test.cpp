@@ -17,12 +17,16 @@ namespace {
 std::atomic<size_t> live_bytes{0}, peak_bytes{0};
 
 void* counted(void* block) {
-  if (!block) throw std::bad_alloc();
+  if (!block) return nullptr;
   const size_t now = live_bytes += malloc_usable_size(block);
   size_t peak = peak_bytes;
   while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
   }
   return block;
+}
+void* counted_or_throw(void* block) {
+  if (!block) throw std::bad_alloc();
+  return counted(block);
 }
 void release(void* block) {
   if (block) live_bytes -= malloc_usable_size(block);
@@ -30,8 +34,10 @@ void release(void* block) {
 }
 }  // namespace
 
-void* operator new(size_t bytes) { return counted(std::malloc(bytes)); }
-void* operator new[](size_t bytes) { return counted(std::malloc(bytes)); }
+void* operator new(size_t bytes) { return counted_or_throw(std::malloc(bytes)); }
+void* operator new[](size_t bytes) { return counted_or_throw(std::malloc(bytes)); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted(std::malloc(bytes)); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted(std::malloc(bytes)); }
 void operator delete(void* block) noexcept { release(block); }
 void operator delete[](void* block) noexcept { release(block); }
 void operator delete(void* block, size_t) noexcept { release(block); }
