@@ -134,7 +134,7 @@ TEST_F(Resume, DamageAndOtherWritersAreNamed) {
     EXPECT_THAT(message(run(source, out, options)), HasSubstr("another process is writing it"));
     ::close(lock);
   }
-  for (const std::string damaged : {state.substr(0, state.size() / 2), std::string("{}"), std::string(),
+  for (const std::string& damaged : {state.substr(0, state.size() / 2), std::string("{}"), std::string(),
                                     state.substr(0, state.size() - 30) + "1" + state.substr(state.size() - 29)}) {
     std::ofstream(partial + "/state.json", std::ios::binary) << damaged;
     EXPECT_THAT(message(run(source, out, options)), HasSubstr("--restart begins anew"));
