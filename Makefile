@@ -72,7 +72,7 @@ gpu-check: packages ## pack what a GPU machine runs: tests, compute-sanitizer, b
 
 fuzz: ## run every fuzz target 60 s on its corpus
 	@tools/install_packages.sh build fuzz
-	@cmake --preset fuzz > /dev/null && cmake --build build/fuzz -- -j$(JOBS)
+	@cmake --preset fuzz > /dev/null && cmake --build build/fuzz --target quintet_fuzzers -- -j$(JOBS)
 	@$(PYTHON) tools/run_fuzz.py build/fuzz --seconds $(or $(SECONDS_EACH),60)
 
 format: ## clang-format over the sources
