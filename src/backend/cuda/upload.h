@@ -30,7 +30,7 @@ class Uploader {
     struct Turn {
       Handle<void*, cudaFreeHost> pinned;
       Handle<void*, cudaFree> device;
-      Event sent;      ///< `pinned` may be filled again
+      Event sent;  ///< `pinned` may be filled again
     };
     std::array<Turn, 2> turns;
     Stream stream;
