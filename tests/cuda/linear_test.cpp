@@ -36,6 +36,19 @@ TEST_F(CudaLinear, GateAndUpDecodeInLogicalOrder) {
   }
 }
 
+// More chunks of four megabytes than threads that send them, so that each fills its two buffers anew (upload.cpp).
+TEST_F(CudaLinear, WeightsOfManyChunksDecodeToo) {
+  constexpr int64_t kRows = 10001, kInputs = 8192;
+  const RandomWeight weight = random_weight(WeightFormat::q8_0, kRows, kInputs);
+  ASSERT_GT(weight.bytes.size(), size_t{80} << 20);
+  const HostWeight parts[] = {weight.host};
+  auto prepared = backend_->prepare(WeightRole::linear, parts);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  std::vector<float> back(weight.values.size(), NAN);
+  ASSERT_TRUE(backend_->unpack(*prepared, 0, kRows, back.data()));
+  EXPECT_EQ(std::memcmp(back.data(), weight.values.data(), back.size() * 4), 0);
+}
+
 TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {
   for (const WeightFormat format : gpu_formats()) {
     backend_ = make_cuda_backend({.path = tested_path()}).value();
