@@ -32,6 +32,19 @@ struct GenerateArgs {
 
 Result<Generation> generate(const GenerateArgs& args);
 
+struct BatchArgs {
+  EngineClient& engine;
+  const Tokenizer& tokenizer;
+  std::vector<Request> requests;               ///< of different ids
+  std::vector<std::vector<std::string>> stop;  ///< of each request, as GenerateArgs::stop; empty: none has any
+  int32_t at_once = 1;                         ///< submitted and not finished
+  const Interrupts& interrupts;                ///< a signal ends it: cancelled
+  std::function<void(uint64_t tokens)> on_tokens;  ///< generated so far, of all
+};
+
+/// Many requests, several at once; answers in the order of the requests, the same whatever runs beside them.
+Result<std::vector<Generation>> generate_all(const BatchArgs& args);
+
 /// "stop", "length", ...: the words of OpenAI's API, and "cancelled".
 std::string_view finish_name(FinishReason reason);
 

@@ -8,8 +8,6 @@
 #include <cmath>
 #include <string>
 
-#include "base/json_parse.h"
-#include "cli/flags.h"
 #include "quant/encode.h"
 
 namespace quintet {
@@ -27,12 +25,19 @@ std::vector<std::string_view> split_list(std::string_view text) {
 
 }  // namespace
 
-Result<OutlierShares> parse_shares(std::string_view text) {
-  OutlierShares shares;
+Result<ParsedShares> parse_shares(std::string_view text) {
+  ParsedShares parsed;
+  OutlierShares& shares = parsed.shares;
+  const std::string_view whole = text;
+  if (text == "auto" || text.starts_with("auto=")) {
+    parsed.automatic = true;
+    text.remove_prefix(std::min<size_t>(text.size(), 5));
+    if (text.empty() && whole != "auto") text = "=";
+  }
   const auto fault = [&](std::string_view found) {
     return bad_input(
         fmt::format("--outliers: found '{}', allowed are a number from 0 to 10 (percent), or first=X, "
-                    "middle=X and head=X separated by commas",
+                    "middle=X and head=X separated by commas; and auto, auto=... for as many in all",
                     found));
   };
   for (const std::string_view part : split_list(text)) {
@@ -54,7 +59,7 @@ Result<OutlierShares> parse_shares(std::string_view text) {
     else
       return fault(part);
   }
-  return shares;
+  return parsed;
 }
 
 Result<std::vector<FormatOverride>> parse_overrides(std::string_view text, bool gguf) {
@@ -77,42 +82,6 @@ Result<std::vector<FormatOverride>> parse_overrides(std::string_view text, bool 
     overrides.push_back({.pattern = std::string(part.substr(0, equals)), .format = *format});
   }
   return overrides;
-}
-
-namespace {
-
-/// The texts of a JSONL file, a line end behind each.
-Result<std::string> texts_of_jsonl(const std::string& path, std::string_view lines) {
-  std::string text;
-  for (int64_t number = 1; !lines.empty(); ++number) {
-    const std::string_view line = lines.substr(0, lines.find('\n'));
-    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    const auto json = parse_json_tree(line);
-    const auto* found = json.is_object() && json.contains("text") ? &json["text"] : &json;
-    if (!found->is_string())
-      return bad_input(fmt::format("{}: line {}: found {}, allowed is a JSON string or an object with a \"text\"", path, number,
-                                   json.is_discarded() ? "no JSON" : json.type_name()));
-    text += found->get<std::string>() + "\n";
-  }
-  return text;
-}
-
-}  // namespace
-
-Result<std::string> read_calibration(const std::vector<std::string>& paths) {
-  std::string all;
-  for (const std::string& path : paths) {
-    TRY_ASSIGN(std::string text, read_text(path, "calibration text"));
-    if (const size_t at = find_broken_utf8(text); at != std::string::npos)
-      return bad_input(
-          fmt::format("{} (calibration text): byte {} is no UTF-8, allowed is a text in UTF-8", path, at));
-    if (path.ends_with(".jsonl")) {
-      TRY_ASSIGN(text, texts_of_jsonl(path, text));
-    }
-    all += text;
-  }
-  return all;
 }
 
 Result<uint64_t> parse_size(std::string_view flag, std::string_view text) {

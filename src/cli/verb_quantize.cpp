@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/output_file.h"
 #include "base/units.h"
+#include "cli/calibration_text.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/quantize_flags.h"
@@ -50,7 +52,8 @@ class QuantizeVerb : public Verb {
     outliers_flag_ =
         flags.text("--outliers", outliers_, "PERCENT",
                    "Weights kept in FP16: one number, or first=X,middle=X,head=X for the first eighth of the "
-                   "layers, the others, embedding and head (default first=0.05,middle=0.1,head=0.2)");
+                   "layers, the others, embedding and head (default first=0.05,middle=0.1,head=0.2); auto or auto=...: "
+                   "as many in all, each tensor's share from its measured error");
     select_flag_ =
         flags.choice("--select", select_, {"activation", "magnitude"},
                      "Choose outliers and ranges by their effect on calibration text (default), or by size");
@@ -62,7 +65,18 @@ class QuantizeVerb : public Verb {
                  "gptq: all weights of a layer see the inputs of the layer as it was before");
     calibration_flag_ =
         flags.texts("--calibration", calibration_, "FILE",
-                    "Text that the model reads to weigh its inputs, or JSONL of texts; several times: one after the other");
+                    "Text that the model reads to weigh its inputs, or JSONL of texts or messages; several times: one after the "
+                    "other; self: text that the model writes");
+    flags.toggle("--calibration-chat", calibration_chat_, "Each text is a user's message in the model's chat template")
+        .needs(calibration_flag_);
+    imatrix_flag_ = flags
+                        .text("--imatrix", imatrix_, "FILE",
+                              "Instead of calibration: an importance matrix of llama.cpp's (GGUF), with outlier and GGUF mixes")
+                        .excludes(calibration_flag_);
+    save_imatrix_flag_ = flags
+                             .text("--save-imatrix", save_imatrix_, "FILE",
+                                   "Write what calibration finds as such a file, with outlier, awq and GGUF mixes")
+                             .needs(calibration_flag_);
     flags.integer("--samples", {samples_, 1, 1 << 20}, "Stretches of the calibration text (default 16)");
     flags.integer("--length", {length_, 16, 1 << 20}, "Tokens of each (default 512)");
     flags.text(
@@ -89,8 +103,11 @@ class QuantizeVerb : public Verb {
 
   VerbOutcome run(const CommonOptions& common) override {
     TRY_ASSIGN(QuantizeOptions options, read_options(common));
-    TRY_ASSIGN(const auto backend, make_backend(common.backend));
     const Interrupts interrupts;
+    const Status calibration = find_calibration(common, interrupts, options);
+    if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
+    TRY(calibration);
+    TRY_ASSIGN(const auto backend, make_backend(common.backend));
     Output output;
     if (method_ == "auto") {
       const Status chosen = choose(*backend, interrupts, output, options);
@@ -220,7 +237,9 @@ class QuantizeVerb : public Verb {
     if (options.method == QuantizeMethod::gptq_outlier && options.select == OutlierSelect::magnitude)
       return bad_input("--select: found 'magnitude', allowed with gptq+outlier is activation");
     if (outliers_flag_.given()) {
-      TRY_ASSIGN(options.shares, parse_shares(outliers_));
+      TRY_ASSIGN(const ParsedShares parsed, parse_shares(outliers_));
+      options.shares = parsed.shares;
+      options.auto_shares = parsed.automatic;
     }
     if ((method_ == "auto") != (target_bytes_flag_.given() || target_gpu_flag_.given()))
       return bad_input(fmt::format("--target-bytes, --target-gpu: found {} with {}, allowed is one of them with auto",
@@ -237,14 +256,53 @@ class QuantizeVerb : public Verb {
     options.samples = samples_;
     options.length = length_;
     options.threads = common.backend.threads;
-    if (options.needs_calibration() || calibration_flag_.given()) {
-      if (!calibration_flag_.given())
-        return bad_input(fmt::format("--calibration: found nothing, allowed with {} is a file of text{}",
-                                     method_,
-                                     options.is_gptq() ? "" : " (or --select magnitude, which needs none)"));
-      TRY_ASSIGN(options.calibration_text, read_calibration(calibration_));
-    }
+    options.format.whole_zero = asymmetric_ && options.layout != FolderLayout::quintet;
+    options.save_importance = save_imatrix_;
     return options;
+  }
+
+  /// Calibration text or importance matrix, where the method takes one.
+  Status find_calibration(const CommonOptions& common, const Interrupts& interrupts, QuantizeOptions& options) const {
+    const bool by_moments = options.method == QuantizeMethod::gguf ||
+                            (options.method == QuantizeMethod::outlier && options.select == OutlierSelect::activation);
+    if (imatrix_flag_.given()) {
+      if (!by_moments)
+        return bad_input(fmt::format("--imatrix: found it with {}, allowed with outlier (by activation) and GGUF mixes", method_));
+      TRY_ASSIGN(options.importance, read_importance(imatrix_));
+      return {};
+    }
+    if (save_imatrix_flag_.given()) {
+      if (!by_moments && options.method != QuantizeMethod::awq)
+        return bad_input(fmt::format(
+            "--save-imatrix: found it with {}, allowed with outlier (by activation), awq and GGUF mixes", method_));
+      TRY(check_new_file("--save-imatrix", save_imatrix_));
+    }
+    if (!options.needs_calibration() && !calibration_flag_.given()) return {};
+    if (!calibration_flag_.given())
+      return bad_input(fmt::format("--calibration: found nothing, allowed with {} is a file of text, or self{}", method_,
+                                   options.is_gptq() || options.method == QuantizeMethod::awq
+                                       ? ""
+                                       : " (or --select magnitude, which needs none)"));
+    TRY_ASSIGN(CalibrationInput input, read_calibration({.files = calibration_,
+                                                         .model = source_,
+                                                         .chat = calibration_chat_,
+                                                         .samples = samples_,
+                                                         .length = length_},
+                                                        common, interrupts));
+    options.calibration_text = std::move(input.text);
+    options.calibration_special = input.special;
+    options.calibration_origin = std::move(input.origin);
+    return {};
+  }
+
+  /// A name under which a file can be put in place: a regular file or nothing yet, in a folder that is there.
+  static Status check_new_file(std::string_view flag, const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    const auto status = fs::status(path, error);
+    if (fs::exists(status) && !fs::is_regular_file(status))
+      return bad_input(fmt::format("{}: {}: found no regular file, allowed is the name of one", flag, path));
+    return OutputFile::check(path);
   }
 
   static double bits_of(const TensorReport& t) {
@@ -320,8 +378,10 @@ class QuantizeVerb : public Verb {
   std::string overrides_, layout_ = "quintet", target_bytes_, target_gpu_, report_;
   int64_t bits_ = 4, group_ = 128, samples_ = 16, length_ = 512, context_ = 4096, users_ = 1, probe_tokens_ = 512;
   double damping_ = 0.01;
-  bool asymmetric_ = false, no_act_order_ = false, no_true_sequential_ = false, restart_ = false, no_smoke_ = false, json_ = false;
-  Flag target_bytes_flag_, target_gpu_flag_, granularity_flag_, outliers_flag_, select_flag_, calibration_flag_;
+  std::string imatrix_, save_imatrix_;
+  bool calibration_chat_ = false, asymmetric_ = false, no_act_order_ = false, no_true_sequential_ = false, restart_ = false, no_smoke_ = false, json_ = false;
+  Flag target_bytes_flag_, target_gpu_flag_, granularity_flag_, outliers_flag_, select_flag_, calibration_flag_, imatrix_flag_,
+      save_imatrix_flag_;
 };
 
 }  // namespace

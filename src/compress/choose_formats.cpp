@@ -95,8 +95,9 @@ class Chooser {
     make_groups();
     all_steps_ = static_cast<uint64_t>(config_.layers) + 2 * groups_.size();
     TRY_ASSIGN(model_, load_model(source_, backend_, {}));
-    TRY_ASSIGN(tokens_, calibration_sequences(*model_->tokenizer, options_.calibration_text, options_.samples,
-                                              options_.length));
+    TRY_ASSIGN(tokens_, calibration_sequences(*model_->tokenizer,
+                                              {.text = options_.calibration_text, .special = options_.calibration_special},
+                                              options_.samples, options_.length));
     TRY(find_moments());
     TRY(keep_base_logits());
     const Architecture* architecture = find_architecture(config_.architecture);

@@ -1,4 +1,4 @@
-// Renames, reorders and re-encodes tensors on their way from a folder into a GGUF file.
+// Re-encodes the tensors of a folder, as a GGUF file has them, on their way into one.
 #include "compress/convert_model.h"
 
 #include <fmt/format.h>
@@ -7,12 +7,11 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <unordered_set>
 
 #include "base/parallel.h"
 #include "io/gguf_writer.h"
-#include "model/gguf_export.h"
-#include "model/weight_map.h"
+#include "model/config_reader.h"
+#include "model/gguf_view.h"
 #include "quant/encode.h"
 #include "quant/quantize.h"
 
@@ -35,43 +34,17 @@ uint32_t file_type_of(WeightFormat format) {
 
 class Converter {
  public:
-  Converter(const ModelFiles& files, const GgufExport& exported, const ConvertOptions& options,
-            const ConvertHooks& hooks)
-      : files_(files), exported_(exported), options_(options), hooks_(hooks) {}
-
-  Status plan() {
-    const DraftedConfig& drafted = exported_.drafted;
-    TRY_ASSIGN(config_, read_config(files_, 0));
-    ModelWeights weights;
-    TRY_ASSIGN(const auto planned, plan_weights(files_, *drafted.architecture, config_, weights));
-    std::unordered_set<std::string_view> seen;
-    for (const PlannedWeight& weight : planned)
-      for (const HostWeight& part : weight.parts) {
-        if (!seen.insert(part.name).second) continue;
-        TRY_ASSIGN(const ModelTensor* tensor, files_.require(part.name));
-        const std::string name = gguf_name_of(part.name, config_.post_norms);
-        if (name.empty())
-          return bad_input(fmt::format("{}: tensor {}: found a name that GGUF files have none for",
-                                       files_.path(), part.name));
-        Item item{.tensor = tensor, .plus_one = weight.plus_one};
-        item.plan = {name, tensor->shape, format_of(*tensor)};
-        if (exported_.pairs_rope && (name.find("attn_q.") != name.npos || name.find("attn_k.") != name.npos))
-          item.pairs_of = config_.head_dim;
-        all_bytes_ += tensor->weight.stored_bytes();
-        items_.push_back(std::move(item));
-      }
-    return {};
-  }
+  Converter(const GgufView& view, const ModelConfig& config, const ConvertOptions& options, const ConvertHooks& hooks)
+      : view_(view), files_(view.files()), config_(config), options_(options), hooks_(hooks) {}
 
   Result<ConvertReport> run(const std::string& destination) {
-    TRY(plan());
     std::vector<GgufTensorPlan> plans;
-    for (const MadeTensor& made : exported_.made)
-      plans.push_back({made.name, {static_cast<int64_t>(made.values.size())}, WeightFormat::f32});
-    for (const Item& item : items_) plans.push_back(item.plan);
-    TRY_ASSIGN(const GgufFile metadata, GgufFile::parse(exported_.metadata, files_.path()));
+    for (const ModelTensor& tensor : files_.tensors()) {
+      plans.push_back({std::string(tensor.weight.name), tensor.shape, format_of(tensor)});
+      all_bytes_ += tensor.weight.stored_bytes();
+    }
     const std::string partial = fmt::format("{}.partial.{}", destination, ::getpid());
-    auto writer = GgufWriter::create(partial, metadata, file_type_of(options_.format), plans);
+    auto writer = GgufWriter::create(partial, *files_.gguf(), file_type_of(options_.format), plans);
     if (!writer) return bad_input(writer.error().message);
     Status written = write_all(*writer);
     std::error_code error;
@@ -88,13 +61,6 @@ class Converter {
   }
 
  private:
-  struct Item {
-    const ModelTensor* tensor = nullptr;
-    GgufTensorPlan plan;
-    bool plus_one = false;
-    int64_t pairs_of = 0;  ///< rows of a head whose halves become pairs; 0: rows stay where they are
-  };
-
   WeightFormat format_of(const ModelTensor& tensor) const {
     if (tensor.shape.size() < 2) return WeightFormat::f32;
     if (tensor.weight.k % format_info(options_.format).block_weights != 0) return WeightFormat::f16;
@@ -102,21 +68,18 @@ class Converter {
   }
 
   Status write_all(GgufWriter& writer) {
-    for (const MadeTensor& made : exported_.made) {
-      TRY(writer.add({reinterpret_cast<const uint8_t*>(made.values.data()), made.values.size() * sizeof(float)}));
-      if (hooks_.on_tensor) hooks_.on_tensor({"", made.name, {static_cast<int64_t>(made.values.size())}});
-    }
     uint64_t done = 0;
-    for (const Item& item : items_) {
-      TRY_ASSIGN(const std::vector<uint8_t> bytes, encode(item));
+    for (size_t i = 0; i < files_.tensors().size(); ++i) {
+      const ModelTensor& tensor = files_.tensors()[i];
+      const HostWeight& weight = tensor.weight;
+      const WeightFormat format = format_of(tensor);
+      TRY_ASSIGN(const std::vector<uint8_t> bytes, encode(i, format));
       TRY(writer.add(bytes));
-      const HostWeight& weight = item.tensor->weight;
       if (hooks_.on_tensor)
-        hooks_.on_tensor({std::string(weight.name), item.plan.name, item.plan.shape, weight.format,
-                          item.plan.format});
-      if (hooks_.on_warning && item.plan.format == WeightFormat::f16 && options_.format == WeightFormat::q8_0)
+        hooks_.on_tensor({view_.source_name(i), std::string(weight.name), tensor.shape, view_.source_format(i), format});
+      if (hooks_.on_warning && format == WeightFormat::f16 && options_.format == WeightFormat::q8_0)
         hooks_.on_warning(
-            fmt::format("{}: {} inputs are no multiple of 32: it is written as f16", item.plan.name, weight.k));
+            fmt::format("{}: {} inputs are no multiple of 32: it is written as f16", weight.name, weight.k));
       drop_pages(weight.bytes);
       done += weight.stored_bytes();
       if (hooks_.progress && !hooks_.progress(done, all_bytes_))
@@ -125,52 +88,39 @@ class Converter {
     return writer.finish();
   }
 
-  /// The row that becomes row `row` of the file: of each head the first of one half, the first of the other, ...
-  static int64_t source_row(const Item& item, int64_t row) {
-    if (item.pairs_of == 0) return row;
-    const int64_t head = row / item.pairs_of, within = row % item.pairs_of;
-    return head * item.pairs_of + within % 2 * (item.pairs_of / 2) + within / 2;
-  }
-
-  Result<std::vector<uint8_t>> encode(const Item& item) const {
+  Result<std::vector<uint8_t>> encode(size_t index, WeightFormat format) const {
+    const ModelTensor& tensor = files_.tensors()[index];
     QuantizedMatrix made;
-    TRY_ASSIGN(const HostWeight weight, made_of(item.tensor->weight, made));
+    TRY_ASSIGN(const HostWeight weight, made_of(tensor.weight, made));
     TRY(check_side_data(weight));
-    const bool vector = item.tensor->shape.size() < 2;
-    const auto row_bytes = static_cast<size_t>(format_bytes_of(item.plan.format, static_cast<uint64_t>(weight.k)));
+    const auto row_bytes = static_cast<size_t>(format_bytes_of(format, static_cast<uint64_t>(weight.k)));
     std::vector<uint8_t> bytes(static_cast<size_t>(weight.n) * row_bytes);
-    const float largest = item.plan.format == WeightFormat::bf16 || vector ? INFINITY : kLargestHalf;
+    const float largest = format == WeightFormat::bf16 || tensor.shape.size() < 2 ? INFINITY : kLargestHalf;
     std::atomic<int64_t> bad = -1;
     parallel_for(weight.n, options_.threads, [&](int64_t row) {
       std::vector<float> values(static_cast<size_t>(weight.k));
-      decode_row(weight, source_row(item, row), values.data());
-      if (vector && item.pairs_of > 0) {
-        const std::vector<float> plain = values;
-        for (int64_t i = 0; i < weight.k; ++i)
-          values[static_cast<size_t>(i)] = plain[static_cast<size_t>(source_row(item, i))];
-      }
+      decode_row(weight, row, values.data());
       for (size_t i = 0; i < values.size(); ++i) {
-        if (item.plus_one) values[i] += 1;
         if (std::isfinite(values[i]) && std::abs(values[i]) <= largest) continue;
         int64_t none = -1;
-        bad.compare_exchange_strong(none, source_row(item, row) * weight.k + static_cast<int64_t>(i));
+        bad.compare_exchange_strong(none, row * weight.k + static_cast<int64_t>(i));
         return;
       }
-      encode_blocks(item.plan.format, values.data(), nullptr,
-                    static_cast<size_t>(weight.k / format_info(item.plan.format).block_weights),
+      encode_blocks(format, values.data(), nullptr,
+                    static_cast<size_t>(weight.k / format_info(format).block_weights),
                     bytes.data() + static_cast<size_t>(row) * row_bytes);
     });
     if (bad < 0) return bytes;
     std::vector<float> values(static_cast<size_t>(weight.k));
     decode_row(weight, bad / weight.k, values.data());
     return bad_input(fmt::format("{}: tensor {}: row {}, column {}: found {}, allowed with {} are numbers up to {}",
-                                 files_.path(), weight.name, bad / weight.k, bad % weight.k,
-                                 values[static_cast<size_t>(bad % weight.k)],
-                                 format_info(item.plan.format).name, largest));
+                                 files_.path(), view_.source_name(index), view_.source_row(index, bad / weight.k),
+                                 bad % weight.k, values[static_cast<size_t>(bad % weight.k)], format_info(format).name,
+                                 largest));
   }
 
   ConvertReport report(const std::string& destination) const {
-    ConvertReport report{.architecture = exported_.architecture,
+    ConvertReport report{.architecture = view_.exported().architecture,
                          .layers = config_.layers,
                          .hidden = config_.hidden,
                          .ffn = config_.ffn,
@@ -180,19 +130,19 @@ class Converter {
                          .vocabulary = config_.vocabulary,
                          .context = config_.context,
                          .source_bytes = files_.file_bytes()};
-    for (const Item& item : items_)
-      report.weights += static_cast<uint64_t>(item.tensor->weight.n * item.tensor->weight.k);
+    for (size_t i = 0; i < files_.tensors().size(); ++i)
+      if (!view_.source_name(i).empty())
+        report.weights += static_cast<uint64_t>(files_.tensors()[i].weight.n * files_.tensors()[i].weight.k);
     std::error_code ignored;
     report.bytes = fs::file_size(destination, ignored);
     return report;
   }
 
-  const ModelFiles& files_;
-  const GgufExport& exported_;
+  const GgufView& view_;
+  const ModelFiles& files_;  ///< the view's
+  const ModelConfig& config_;
   const ConvertOptions& options_;
   const ConvertHooks& hooks_;
-  ModelConfig config_;
-  std::vector<Item> items_;
   uint64_t all_bytes_ = 0;
 };
 
@@ -210,10 +160,11 @@ Result<ConvertReport> convert_model(const std::string& source, const std::string
   if (fs::exists(fs::symlink_status(destination, error)))
     return bad_input(
         fmt::format("{}: found something there, allowed is a name that does not exist yet", destination));
-  TRY_ASSIGN(const GgufExport exported, export_to_gguf(files));
+  TRY_ASSIGN(const GgufView view, GgufView::make(files));
+  TRY_ASSIGN(const ModelConfig config, read_config(files, 0));
   if (hooks.on_warning)
-    for (const std::string& note : exported.notes) hooks.on_warning(fmt::format("{}: {}", source, note));
-  return Converter(files, exported, options, hooks).run(destination);
+    for (const std::string& note : view.exported().notes) hooks.on_warning(fmt::format("{}: {}", source, note));
+  return Converter(view, config, options, hooks).run(destination);
 }
 
 }  // namespace quintet

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -24,23 +25,34 @@ std::span<const uint8_t> bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(T)};
 }
 
-/// A matrix taken apart: codes [n, k], scales [n, k / group] as halves.
+/// A matrix taken apart: codes [n, k]; scales, as halves, and zero points [n, k / group].
 struct Codes {
   IntegerFormat format;
   int64_t n = 0, k = 0;
   std::vector<uint8_t> codes;
   std::vector<uint16_t> scales;
+  std::vector<uint8_t> zeros;  ///< the code of the value 0
 };
+
+/// Of a block: its minimum was made of a whole number of steps (IntegerFormat::whole_zero).
+uint8_t zero_point(const IntegerFormat& format, const uint8_t* block) {
+  if (!format.minimum) return static_cast<uint8_t>(format.code_offset());
+  const float scale = load_f16(block);
+  if (scale == 0) return 1;
+  return static_cast<uint8_t>(std::clamp(std::lround(-load_f16(block + 2) / scale), 1L, long{format.max_code()}));
+}
 
 Codes take_apart(const HostWeight& weight, const IntegerFormat& format, int threads) {
   Codes out{format, weight.n, weight.k, std::vector<uint8_t>(static_cast<size_t>(weight.n * weight.k)),
-            std::vector<uint16_t>(static_cast<size_t>(weight.n * weight.k / format.group))};
+            std::vector<uint16_t>(static_cast<size_t>(weight.n * weight.k / format.group)),
+            std::vector<uint8_t>(static_cast<size_t>(weight.n * weight.k / format.group))};
   parallel_for(weight.n, threads, [&](int64_t row) {
     const uint8_t* block = weight.bytes.data() + row * weight.row_bytes();
     const int64_t groups = weight.k / format.group;
     for (int64_t g = 0; g < groups; ++g, block += format.block_bytes()) {
       unpack_codes(format, block, out.codes.data() + row * weight.k + g * format.group);
       out.scales[static_cast<size_t>(row * groups + g)] = load_u16(block);
+      out.zeros[static_cast<size_t>(row * groups + g)] = zero_point(format, block);
     }
   });
   return out;
@@ -92,7 +104,7 @@ class ExchangeSink : public ModelSink {
     Json config;
     if (options_.layout == FolderLayout::gptq)
       config = {{"quant_method", "gptq"}, {"bits", format.bits},          {"group_size", format.group},
-                {"desc_act", false},      {"sym", true},                  {"lm_head", false},
+                {"desc_act", false},      {"sym", !format.minimum},       {"lm_head", false},
                 {"pack_dtype", "int32"},  {"checkpoint_format", "gptq"}};
     else
       config = {{"quant_method", "awq"}, {"bits", 4},         {"group_size", format.group},
@@ -114,7 +126,7 @@ class ExchangeSink : public ModelSink {
     std::vector<uint32_t> qzeros(static_cast<size_t>(groups * (c.n * bits / 32)));
     for (int64_t g = 0; g < groups; ++g)
       for (int64_t row = 0; row < c.n; ++row)  // version 1 stores zero points less 1
-        put_field(qzeros.data() + g * (c.n * bits / 32), 1, row, bits, static_cast<uint32_t>(c.format.code_offset() - 1));
+        put_field(qzeros.data() + g * (c.n * bits / 32), 1, row, bits, c.zeros[static_cast<size_t>(row * groups + g)] - 1u);
     std::vector<int32_t> g_idx(static_cast<size_t>(c.k));
     for (int64_t i = 0; i < c.k; ++i) g_idx[static_cast<size_t>(i)] = static_cast<int32_t>(i / c.format.group);
     TRY(writer_.add(module + ".qweight", "I32", {words, c.n}, bytes_of(qweight)));
@@ -135,7 +147,11 @@ class ExchangeSink : public ModelSink {
         qweight[static_cast<size_t>(i * columns + column)] = word;
       }
     });
-    const std::vector<uint32_t> qzeros(static_cast<size_t>(groups * columns), 0x88888888u);
+    std::vector<uint32_t> qzeros(static_cast<size_t>(groups * columns));
+    for (int64_t row = 0; row < c.n; ++row)
+      for (int64_t g = 0; g < groups; ++g)
+        qzeros[static_cast<size_t>(g * columns + row / 8)] |= uint32_t{c.zeros[static_cast<size_t>(row * groups + g)]}
+                                                              << (4 * kNibble[static_cast<size_t>(row % 8)]);
     TRY(writer_.add(module + ".qweight", "I32", {c.k, columns}, bytes_of(qweight)));
     TRY(writer_.add(module + ".qzeros", "I32", {groups, columns}, bytes_of(qzeros)));
     return writer_.add(module + ".scales", "F16", {groups, c.n}, bytes_of(transposed(c.scales, c.n, groups)));
@@ -157,7 +173,6 @@ Status check_exchange(const ModelFiles& source, const std::vector<TensorTask>& t
   if (source.gguf()) return fault(source.path(), "a GGUF model", "a Hugging Face folder");
   if (options.has_outliers() || options.mix || options.method == QuantizeMethod::direct)
     return fault("--method", describe(options), "rtn, gptq or awq");
-  if (options.format.minimum) return fault("--asymmetric", "it", "symmetric");
   if (options.layout == FolderLayout::awq && options.format.bits != 4)
     return fault("--bits", fmt::format("{}", options.format.bits), "4");
   for (const TensorTask& task : tasks) {

@@ -56,17 +56,18 @@ class Watcher {
   }
 
  private:
-  static void finish(InputStatistics& of) {
+  void finish(InputStatistics& of) const {
     const float scale = 1 / static_cast<float>(std::max<int64_t>(of.rows, 1));
     if (of.hessian.empty()) {
       for (float& moment : of.moments) moment *= scale;
       return;
     }
-    const auto at = [&](int64_t i, int64_t j) -> float& { return of.hessian[static_cast<size_t>(i * of.k + j)]; };
+    const FloatMatrix h{of.hessian.data(), of.k, of.k, of.k};
     for (int64_t i = 0; i < of.k; ++i) {
-      for (int64_t j = i; j < of.k; ++j) at(j, i) = at(i, j) *= scale;  // the upper half alone was summed
-      of.moments[static_cast<size_t>(i)] = at(i, i);
+      for (int64_t j = i; j < of.k; ++j) h.row(i)[j] *= scale;
+      of.moments[static_cast<size_t>(i)] = h.row(i)[i];
     }
+    mirror(h, true, threads_);  // the upper half alone was summed
   }
 
   bool hessians_;
@@ -179,9 +180,9 @@ Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
   return watcher.finish();
 }
 
-Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, std::string_view text, int64_t samples,
-                                                int64_t length) {
-  const std::vector<TokenId> tokens = tokenizer.encode(text, {.add_bos = false});
+Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, const CalibrationText& text,
+                                                int64_t samples, int64_t length) {
+  const std::vector<TokenId> tokens = tokenizer.encode(text.text, {.add_bos = false, .parse_special = text.special});
   const TokenizerSpec& spec = tokenizer.spec();
   const int64_t lead = spec.add_bos && spec.bos ? 1 : 0, body = length - lead;
   const int64_t there = static_cast<int64_t>(tokens.size()) / body;

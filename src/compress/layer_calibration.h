@@ -77,9 +77,14 @@ class LayerCalibration {
   std::vector<std::vector<float>> vectors_;  ///< the layer's norms and biases, decoded
 };
 
+struct CalibrationText {
+  std::string_view text;
+  bool special = false;  ///< special tokens that it writes out count as such
+};
+
 /// `samples` stretches of `length` tokens, spread evenly over the text, each with BOS where the tokenizer
 /// adds one. Fewer where the text is shorter, without overlap. bad_input where it has not even one.
-Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, std::string_view text, int64_t samples,
-                                                int64_t length);
+Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, const CalibrationText& text,
+                                                int64_t samples, int64_t length);
 
 }  // namespace quintet

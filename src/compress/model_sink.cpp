@@ -125,10 +125,6 @@ Result<std::unique_ptr<ModelSink>> make_folder_sink(WorkFolder& folder, const Si
 }
 
 Result<std::unique_ptr<ModelSink>> make_gguf_sink(WorkFolder& folder, const SinkPlan& plan, const Json& checkpoint) {
-  if (!plan.source.gguf())
-    return bad_input(fmt::format(
-        "{}: found a Hugging Face folder, allowed for a GGUF destination is a GGUF file (quintet convert makes one)",
-        plan.source.path()));
   std::vector<GgufTensorPlan> plans;
   for (const PlannedTensor& tensor : plan.tensors)
     plans.push_back({std::string(tensor.source->weight.name), tensor.source->shape, tensor.format});

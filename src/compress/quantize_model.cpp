@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "base/parallel.h"
@@ -16,8 +17,10 @@
 #include "compress/layer_calibration.h"
 #include "compress/layer_fold.h"
 #include "compress/model_sink.h"
+#include "compress/outlier_shares.h"
 #include "compress/tensor_plan.h"
 #include "model/config_reader.h"
+#include "model/gguf_view.h"
 #include "quant/encode.h"
 
 namespace quintet {
@@ -25,6 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+/// Of a heavy-tailed input that is present in one token of a hundred, this leaves some forty.
+constexpr int64_t kFewTokens = 4096;
 
 bool is_dense(WeightFormat format) { return format <= WeightFormat::bf16; }
 
@@ -52,6 +58,13 @@ Json identity_of(const ModelFiles& files, const Backend& backend, const Quantize
     identity["calibration text"] = fmt::format("{} bytes, {:016x}", options.calibration_text.size(),
                                                hash_of(options.calibration_text));
     identity["backend"] = fmt::format("{} {:016x}", backend.info().name, backend.numerics().id());
+  }
+  if (options.importance) {
+    uint64_t sum = 0;
+    for (const auto& [name, moments] : *options.importance)
+      sum = sum * 31 + hash_of(name) +
+            hash_of({reinterpret_cast<const char*>(moments.data()), moments.size() * sizeof(float)});
+    identity["importance matrix"] = fmt::format("{} weights, {:016x}", options.importance->size(), sum);
   }
   return identity;
 }
@@ -131,6 +144,8 @@ class Quantizer {
       all_bytes_ += task.tensor->weight.stored_bytes();
     }
     if (options_.layout != FolderLayout::quintet) TRY(check_exchange(files_, tasks_, options_));
+    for (const TensorTask& task : tasks_)
+      if (options_.importance && task.changed && task.place.input() >= 0) TRY(moments_of(task));
     TRY_ASSIGN(WorkFolder folder,
                WorkFolder::open(destination, identity_of(files_, backend_, options_), options_.restart));
     folder_ = &folder;
@@ -167,11 +182,13 @@ class Quantizer {
       first = loaded.at("tensors").get<size_t>();
       entering = loaded.at("entering").get<int>();
       done_units_ = 1;
+      for (const auto& [name, share] : loaded.at("shares").items()) shares_[name] = share.get<double>();
       for (const Json& saved : loaded.at("report")) note_done(report_of(saved));
       for (size_t i = 0; i < first; ++i) done_bytes_ += tasks_[i].tensor->weight.stored_bytes();
       warn(fmt::format("{}: going on behind {} of {} tensors", folder_->path(), first, tasks_.size()));
     } else {
       warn_of_source();
+      if (options_.auto_shares) TRY(choose_shares());
     }
     if (options_.needs_calibration()) TRY(start_calibration(first, entering));
     for (size_t begin = first; begin < tasks_.size();) {
@@ -185,7 +202,10 @@ class Quantizer {
       ++done_units_;
     }
     calibration_.reset();
-    return sink_->finish(describe(options_), HiddenStates::file_names());
+    if (!options_.save_importance.empty()) TRY(write_moments());
+    std::vector<std::string> leftovers = HiddenStates::file_names();
+    for (int32_t layer = 0; layer < config_.layers; ++layer) leftovers.push_back(moments_name(layer));
+    return sink_->finish(describe(options_), leftovers);
   }
 
   /// Every tensor before `tensors` is on the disk, and so is what the next layer's inputs are made of.
@@ -196,6 +216,7 @@ class Quantizer {
     return folder_->save({{"tensors", tensors},
                           {"entering", calibration_ ? calibration_->entering() : 0},
                           {"sink", std::move(sink)},
+                          {"shares", shares_},
                           {"report", std::move(report)}});
   }
 
@@ -215,22 +236,16 @@ class Quantizer {
     if (options_.length > config_.context)
       return bad_input(fmt::format("--length: found {}, allowed are at most {} (what {} was made for)",
                                    options_.length, config_.context, source_));
-    TRY_ASSIGN(tokens_, calibration_sequences(*(*text)->tokenizer, options_.calibration_text, options_.samples,
-                                              options_.length));
+    TRY_ASSIGN(tokens_, calibration_sequences(*(*text)->tokenizer,
+                                              {.text = options_.calibration_text, .special = options_.calibration_special},
+                                              options_.samples, options_.length));
     for (const auto& sequence : tokens_)
       for (const TokenId token : sequence)
         if (token >= config_.vocabulary)
           return bad_input(fmt::format("{}: the tokenizer gives token {}, allowed are those below {}", source_, token,
                                        config_.vocabulary));
-    if (static_cast<int64_t>(tokens_.size()) < options_.samples)
-      warn(fmt::format("calibration text: found {} stretches of {} tokens, asked for were {}", tokens_.size(),
-                       options_.length, options_.samples));
     const auto tokens = static_cast<int64_t>(tokens_.size()) * options_.length;
-    const int64_t widest = std::max({config_.hidden, config_.ffn, config_.heads * config_.head_dim});
-    if (options_.is_gptq() && tokens < widest)
-      warn(fmt::format("calibration text: {} tokens are fewer than the {} inputs of the widest layer; the Hessian has "
-                       "no full rank",
-                       tokens, widest));
+    if (!std::exchange(calibration_warned_, true)) warn_of_calibration(tokens);
     // The first layer that is still to come: the embedding stands before the layers, output norm and head behind.
     int32_t next = config_.layers;
     for (size_t i = first_task; i < tasks_.size() && next == config_.layers; ++i)
@@ -249,6 +264,19 @@ class Quantizer {
     return {};
   }
 
+  void warn_of_calibration(int64_t tokens) const {
+    if (static_cast<int64_t>(tokens_.size()) < options_.samples)
+      warn(fmt::format("calibration text: found {} stretches of {} tokens, asked for were {}", tokens_.size(),
+                       options_.length, options_.samples));
+    const int64_t widest = std::max({config_.hidden, config_.ffn, config_.heads * config_.head_dim});
+    if (options_.is_gptq() && tokens < widest)
+      warn(fmt::format("calibration text: {} tokens are fewer than the {} inputs of the widest layer; the Hessian has "
+                       "no full rank",
+                       tokens, widest));
+    else if (tokens < kFewTokens)
+      warn(fmt::format("calibration text: {} tokens are few; second moments settle with {} and more", tokens, kFewTokens));
+  }
+
   /// Second moments (and Hessians) must be numbers: an activation that overflowed leaves none.
   Status check_statistics(int32_t layer, const LayerStatistics& statistics) const {
     static constexpr std::string_view kNames[kLayerInputs] = {"q, k and v", "the attention's output projection",
@@ -260,6 +288,110 @@ class Quantizer {
               "{}: layer {}: input {} of {} is NaN or infinite on the calibration text, allowed are finite ones", source_,
               layer, j, kNames[i]));
     return {};
+  }
+
+  // --- shares of outliers ---
+
+  double share_of(const TensorTask& task) const {
+    if (!options_.has_outliers()) return 0;
+    if (const auto at = shares_.find(task.tensor->weight.name); at != shares_.end()) return at->second;
+    return task.place.input() < 0                        ? options_.shares.head
+           : task.place.layer < (config_.layers + 7) / 8 ? options_.shares.first
+                                                         : options_.shares.middle;
+  }
+
+  /// One walk over the model before the one that compresses: its moments, and what outliers save of each tensor's error.
+  Status choose_shares() {
+    if (options_.needs_calibration()) TRY(start_calibration(0, 0));
+    all_bytes_ *= 2;  // both walks
+    ShareChooser chooser(options_.select);
+    double room = 0;
+    int32_t layer = -1;
+    statistics_.assign(kLayerInputs, {});
+    for (const TensorTask& task : tasks_) {
+      if (task.place.layer >= 0 && task.place.layer != layer && calibration_) {
+        layer = task.place.layer;
+        TRY(calibration_->load(layer));
+        TRY_ASSIGN(statistics_, calibration_->pass({.inputs = {true, true, true, true}, .advance = true}));
+        TRY(check_statistics(layer, statistics_));
+      }
+      done_bytes_ += task.tensor->weight.stored_bytes();
+      if (!task.integers || !task.changed) continue;
+      room += 4 * share_of(task) * static_cast<double>(task.tensor->weight.n * task.tensor->weight.k);
+      TRY(measure_shares(task, chooser));
+      if (!goes_on()) return Error{ErrorKind::cancelled, "stopped by a signal"};
+    }
+    calibration_.reset();
+    shares_ = chooser.choose(static_cast<uint64_t>(room));
+    ++done_units_;
+    return save(0);
+  }
+
+  Status measure_shares(const TensorTask& task, ShareChooser& chooser) const {
+    constexpr int64_t kRows = 128;
+    const HostWeight& weight = task.tensor->weight;
+    const int64_t rows = std::min(weight.n, kRows);
+    std::vector<float> values(static_cast<size_t>(rows * weight.k));
+    for (int64_t i = 0; i < rows; ++i) {
+      QuantizedMatrix made;
+      TRY_ASSIGN(const HostWeight row, made_of(weight.slice_rows(i * weight.n / rows, 1), made));
+      decode_row(row, 0, values.data() + i * weight.k);
+    }
+    drop_pages(weight.bytes);
+    MatrixToQuantize matrix{.name = weight.name, .n = rows, .k = weight.k, .weights = values.data(),
+                            .threads = options_.threads};
+    TRY(check_weights(matrix));
+    std::vector<float> moments;
+    TRY_ASSIGN(moments, moments_of(task));
+    matrix.moments = moments;
+    chooser.measure(matrix, weight.n, *task.integers);
+    return {};
+  }
+
+  // --- second moments ---
+
+  /// Of a task's inputs; empty where nothing is known of them.
+  Result<std::vector<float>> moments_of(const TensorTask& task) const {
+    if (task.place.input() < 0) return std::vector<float>();
+    if (!options_.importance)
+      return fold_.moments(task.place.input(), statistics_[static_cast<size_t>(task.place.input())].moments);
+    const HostWeight& weight = task.tensor->weight;
+    const auto at = options_.importance->find(gguf_name(weight.name));
+    if (at == options_.importance->end())
+      return bad_input(fmt::format("importance matrix: found no weight {}, allowed is a matrix of all linear layers",
+                                   gguf_name(weight.name)));
+    if (static_cast<int64_t>(at->second.size()) != weight.k)
+      return bad_input(fmt::format("importance matrix: {}: found {} inputs, allowed are {}, the weight's", at->first,
+                                   at->second.size(), weight.k));
+    return at->second;
+  }
+
+  std::string gguf_name(std::string_view name) const {
+    return files_.kind() == ModelFiles::Kind::gguf ? std::string(name) : gguf_name_of(name, config_.post_norms);
+  }
+
+  std::string moments_name(int32_t layer) const { return fmt::format("moments-{}.gguf", layer); }
+
+  /// A layer's moments stay in the work folder, as its compressed weights do, whatever ends the process.
+  Status keep_moments(int32_t layer, size_t begin, size_t end) const {
+    ImportanceMatrix matrix;
+    for (size_t i = begin; i < end; ++i)
+      if (const int input = tasks_[i].place.input(); input >= 0)
+        matrix[gguf_name(tasks_[i].tensor->weight.name)] = statistics_[static_cast<size_t>(input)].moments;
+    return write_importance(folder_->file(moments_name(layer)), matrix, importance_origin());
+  }
+
+  Status write_moments() const {
+    ImportanceMatrix all;
+    for (int32_t layer = 0; layer < config_.layers; ++layer) {
+      TRY_ASSIGN(ImportanceMatrix one, read_importance(folder_->file(moments_name(layer))));
+      all.merge(one);
+    }
+    return write_importance(options_.save_importance, all, importance_origin());
+  }
+
+  ImportanceOrigin importance_origin() const {
+    return {.text = options_.calibration_origin, .samples = static_cast<int64_t>(tokens_.size()), .length = options_.length};
   }
 
   // --- layers ---
@@ -281,6 +413,7 @@ class Quantizer {
   Status observe(int32_t layer, size_t begin, size_t end) {
     TRY_ASSIGN(statistics_, calibration_->pass({.inputs = {true, true, true, true}, .advance = true}));
     TRY(check_statistics(layer, statistics_));
+    if (!options_.save_importance.empty()) TRY(keep_moments(layer, begin, end));
     if (options_.method != QuantizeMethod::awq) return {};
     std::vector<const TensorTask*> tasks;
     for (size_t i = begin; i < end; ++i) tasks.push_back(&tasks_[i]);
@@ -297,6 +430,7 @@ class Quantizer {
       TRY(check_statistics(layer, statistics_));
       for (size_t i = begin; i < end; ++i)
         if (tasks_[i].place.input() == input && tasks_[i].changed) TRY(quantize(i));
+      gptq_.reset();
       if (options_.true_sequential) TRY(replace(input));
     }
     for (int input = 0; input < kLayerInputs && !options_.true_sequential; ++input) TRY(replace(input));
@@ -382,18 +516,23 @@ class Quantizer {
                             .threads = options_.threads};
     TRY(check_weights(matrix));
     fold_.apply(task.place, config_, weight.n, weight.k, values.data());
-    std::vector<float> moments;
-    if (task.place.input() >= 0) {
-      const InputStatistics& of = statistics_[static_cast<size_t>(task.place.input())];
-      moments = fold_.moments(task.place.input(), of.moments);
-      matrix.moments = moments;
-      matrix.hessian = of.hessian;
-    }
+    TRY_ASSIGN(const std::vector<float> moments, moments_of(task));
+    matrix.moments = moments;
+    if (task.place.input() >= 0) TRY(prepare_for_gptq(task));
     Made made;
     TRY_ASSIGN(made.matrix, quantize(matrix, task));
     made.error = relative_error(matrix, made.matrix);
     if (options_.plots) made.plot = plot_of(matrix, made.matrix, task.place.layer);
     made_.emplace(index, std::move(made));
+    return {};
+  }
+
+  /// Factors the Hessian of the task's inputs, once for the tensors that share them.
+  Status prepare_for_gptq(const TensorTask& task) {
+    InputStatistics& of = statistics_[static_cast<size_t>(task.place.input())];
+    if (gptq_ || of.hessian.empty() || !task.integers) return {};
+    TRY_ASSIGN(gptq_, prepare_gptq(task.tensor->weight.name, of.k, std::exchange(of.hessian, {}),
+                                   {.damping = options_.damping, .act_order = options_.act_order}, options_.threads));
     return {};
   }
 
@@ -406,15 +545,8 @@ class Quantizer {
     if (!task.integers) return encode(matrix, task.format);
     const IntegerFormat& format = *task.integers;
     if (options_.method == QuantizeMethod::rtn) return quantize_rtn(matrix, format, options_.granularity);
-    const OutlierShares& shares = options_.shares;
-    const double share = !options_.has_outliers()                      ? 0
-                         : task.place.input() < 0                      ? shares.head
-                         : task.place.layer < (config_.layers + 7) / 8 ? shares.first
-                                                                       : shares.middle;
-    if (options_.is_gptq() && !matrix.hessian.empty())
-      return quantize_gptq(
-          matrix, format,
-          {.damping = options_.damping, .act_order = options_.act_order, .outlier_share = share});
+    const double share = share_of(task);
+    if (gptq_ && task.place.input() >= 0) return quantize_gptq(matrix, format, *gptq_, share);
     return quantize_outlier(matrix, format, {.share = share, .select = options_.select});
   }
 
@@ -428,13 +560,16 @@ class Quantizer {
   std::vector<PlannedTensor> planned_;
   WorkFolder* folder_ = nullptr;
   ModelSink* sink_ = nullptr;
+  TensorShares shares_;  ///< of auto_shares
   CalibrationTokens tokens_;
   std::unique_ptr<LayerCalibration> calibration_;
   // Of the layer that is worked on:
   LayerStatistics statistics_;
+  std::optional<GptqInputs> gptq_;  ///< of the input that is worked on
   LayerFold fold_;
   std::map<size_t, Made> made_;  ///< compressed and not written yet, by index of the task
 
+  bool calibration_warned_ = false;  ///< once: outliers that are shared out walk over the model twice
   int done_units_ = 0;
   uint64_t all_bytes_ = 0, done_bytes_ = 0;
   QuantizeReport report_;
@@ -469,7 +604,7 @@ std::string describe(const QuantizeOptions& options) {
     text += options.format.minimum ? " asymmetric" : " symmetric";
   }
   if (options.has_outliers())
-    text += fmt::format(", outliers by {} {:g}/{:g}/{:g} %",
+    text += fmt::format(", {}outliers by {} {:g}/{:g}/{:g} %", options.auto_shares ? "shared out " : "",
                         options.select == OutlierSelect::magnitude ? "magnitude" : "activation",
                         options.shares.first * 100, options.shares.middle * 100, options.shares.head * 100);
   if (options.is_gptq())
@@ -488,8 +623,16 @@ Result<QuantizeReport> quantize_model(const std::string& source, const std::stri
   TRY_ASSIGN(const ModelFiles files, ModelFiles::open(source));
   if (files.tensors().empty())
     return bad_input(fmt::format("{}: found a vocabulary and no weights, allowed is a model", source));
-  TRY_ASSIGN(const ModelConfig config, read_config(files, 0));
-  return Quantizer(files, config, source, backend, options, hooks).run(destination);
+  std::optional<GgufView> view;
+  if (options.mix && files.kind() == ModelFiles::Kind::huggingface) {
+    TRY_ASSIGN(GgufView made, GgufView::make(files));
+    view.emplace(std::move(made));
+    if (hooks.on_warning)
+      for (const std::string& note : view->exported().notes) hooks.on_warning(fmt::format("{}: {}", source, note));
+  }
+  const ModelFiles& seen = view ? view->files() : files;
+  TRY_ASSIGN(const ModelConfig config, read_config(seen, 0));
+  return Quantizer(seen, config, source, backend, options, hooks).run(destination);
 }
 
 }  // namespace quintet

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "backend/backend.h"
 #include "base/result.h"
 #include "compress/gguf_mix.h"
+#include "compress/importance.h"
 #include "quant/quantize.h"
 
 namespace quintet {
@@ -41,13 +43,20 @@ struct QuantizeOptions {
   Granularity granularity = Granularity::group;  ///< of rtn
   OutlierSelect select = OutlierSelect::activation;
   OutlierShares shares;
+  /// Each tensor's share from its measured error (compress/outlier_shares.h), together as many outliers as `shares` says.
+  bool auto_shares = false;
   double damping = 0.01;
   bool act_order = true;
   bool true_sequential = true;  ///< gptq: a layer's later weights see what its compressed earlier ones give
   std::vector<FormatOverride>
       overrides;                 ///< the last match counts. Embedding and head stay as they are without one
   std::string calibration_text;  ///< for activation and gptq
+  std::string calibration_origin;    ///< where it comes from, for people
+  bool calibration_special = false;  ///< special tokens that it writes out count as such (chat templates were rendered)
   int64_t samples = 16, length = 512;
+  /// Second moments from elsewhere, instead of calibration: of outlier and gguf alone.
+  std::optional<ImportanceMatrix> importance;
+  std::string save_importance;  ///< where what calibration finds is written, too; empty: nowhere
   bool plots = false;    ///< fill in TensorReport::plot
   bool restart = false;  ///< throw away what a killed command left
   int threads = 0;
@@ -57,8 +66,9 @@ struct QuantizeOptions {
   }
   bool is_gptq() const { return method == QuantizeMethod::gptq || method == QuantizeMethod::gptq_outlier; }
   bool needs_calibration() const {
-    return is_gptq() || method == QuantizeMethod::awq || (method == QuantizeMethod::gguf && !calibration_text.empty()) ||
-           (method == QuantizeMethod::outlier && select == OutlierSelect::activation);
+    return is_gptq() || method == QuantizeMethod::awq ||
+           (!importance && ((method == QuantizeMethod::gguf && !calibration_text.empty()) ||
+                            (method == QuantizeMethod::outlier && select == OutlierSelect::activation)));
   }
 };
 

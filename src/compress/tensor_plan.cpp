@@ -70,6 +70,7 @@ void decide(const ModelConfig& config, const QuantizeOptions& options, TensorTas
     if (!matches(override.pattern, weight.name)) continue;
     task.format = override.format;
     task.integers = gguf ? std::nullopt : integer_format(override.format);
+    if (task.integers && task.integers->minimum) task.integers->whole_zero = options.format.whole_zero;
   }
   if (task.integers) fit_groups(weight, task);
   if (is_direct_format(task.format) && weight.k % format_info(task.format).block_weights != 0) {

@@ -182,7 +182,7 @@ struct Layout {
   std::vector<uint64_t> sizes;
 };
 
-Layout lay_out(const GgufFile& source, uint32_t file_type, const std::vector<GgufTensorPlan>& tensors) {
+Layout lay_out(const GgufFile& source, std::optional<uint32_t> file_type, const std::vector<GgufTensorPlan>& tensors) {
   Layout layout{header_of(source, file_type, tensors.size()), {}};
   ByteWriter& out = layout.header;
   uint64_t offset = 0;
@@ -207,7 +207,7 @@ Layout lay_out(const GgufFile& source, uint32_t file_type, const std::vector<Ggu
 
 }  // namespace
 
-Result<GgufWriter> GgufWriter::create(const std::string& path, const GgufFile& source, uint32_t file_type,
+Result<GgufWriter> GgufWriter::create(const std::string& path, const GgufFile& source, std::optional<uint32_t> file_type,
                                       const std::vector<GgufTensorPlan>& tensors) {
   Layout layout = lay_out(source, file_type, tensors);
   std::reverse(layout.sizes.begin(), layout.sizes.end());
@@ -223,7 +223,7 @@ Status GgufWriter::checkpoint() {
   return {};
 }
 
-Result<GgufWriter> GgufWriter::resume(const std::string& path, const GgufFile& source, uint32_t file_type,
+Result<GgufWriter> GgufWriter::resume(const std::string& path, const GgufFile& source, std::optional<uint32_t> file_type,
                                       const std::vector<GgufTensorPlan>& tensors, size_t added) {
   Layout layout = lay_out(source, file_type, tensors);
   std::FILE* file = std::fopen(path.c_str(), "r+be");

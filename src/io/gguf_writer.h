@@ -46,15 +46,15 @@ struct GgufTensorPlan {
 /// A whole file, tensor by tensor, without holding it.
 class GgufWriter {
  public:
-  /// The metadata of `source`, but for keys of split sets, and with general.file_type as `file_type`. The
+  /// The metadata of `source`, but for keys of split sets, and with general.file_type as `file_type`, where there is one. The
   /// tensors that will be added, in this order.
-  static Result<GgufWriter> create(const std::string& path, const GgufFile& source, uint32_t file_type,
+  static Result<GgufWriter> create(const std::string& path, const GgufFile& source, std::optional<uint32_t> file_type,
                                    const std::vector<GgufTensorPlan>& tensors);
 
   /// Everything added so far is on the disk.
   Status checkpoint();
   /// Goes on with a file where a writer of the same arguments had added `added` tensors; what lies behind is cut off.
-  static Result<GgufWriter> resume(const std::string& path, const GgufFile& source, uint32_t file_type,
+  static Result<GgufWriter> resume(const std::string& path, const GgufFile& source, std::optional<uint32_t> file_type,
                                    const std::vector<GgufTensorPlan>& tensors, size_t added);
 
   GgufWriter(GgufWriter&& other) noexcept;

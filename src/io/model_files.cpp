@@ -180,6 +180,17 @@ Result<ModelFiles> ModelFiles::open(const std::string& path, const OpenOptions& 
       "{}: found a folder without config.json and without .gguf files, allowed is a model", path));
 }
 
+ModelFiles ModelFiles::of_gguf(GgufFile metadata, std::vector<ModelTensor> tensors, const ModelFiles& origin) {
+  ModelFiles files;
+  files.path_ = origin.path_;
+  files.weight_paths_ = origin.weight_paths_;
+  files.file_bytes_ = origin.file_bytes_;
+  files.gguf_ = std::move(metadata);
+  files.tensors_ = std::move(tensors);
+  files.index_tensors();
+  return files;
+}
+
 Result<ModelFiles> ModelFiles::open_file(const std::string& path, const OpenOptions& options) {
   const fs::path file(path);
   if (!options.weights && file.extension() == ".json") {

@@ -47,6 +47,10 @@ class ModelFiles {
   /// that other tools compressed (io/foreign_scheme.h) are made when they are needed (HostWeight::maker).
   static Result<ModelFiles> open(const std::string& path, const OpenOptions& options = {});
 
+  /// A GGUF model that lies in no file of its own: metadata, and tensors that borrow from elsewhere. Paths and sizes are
+  /// those of `origin`, which the tensors come from.
+  static ModelFiles of_gguf(GgufFile metadata, std::vector<ModelTensor> tensors, const ModelFiles& origin);
+
   /// Whose names tensors have. A folder that `quintet quantize` made from a GGUF file is of kind gguf: its metadata lies
   /// beside the weights.
   Kind kind() const { return gguf_ ? Kind::gguf : Kind::huggingface; }

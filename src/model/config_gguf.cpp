@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "model/config_reader.h"
+#include "quant/quantize.h"
 
 namespace quintet {
 namespace {
@@ -72,7 +73,8 @@ class GgufFields {
 /// A one-dimensional tensor of frequencies' divisors, decoded.
 Result<std::vector<float>> read_divisors(const ModelFiles& files, std::string_view name, int32_t rope_dims) {
   TRY_ASSIGN(const ModelTensor* const tensor, files.require(name));
-  const HostWeight& weight = tensor->weight;
+  QuantizedMatrix made;
+  TRY_ASSIGN(const HostWeight weight, made_of(tensor->weight, made));
   if (weight.n != 1 || weight.k != rope_dims / 2 ||
       weight.k % format_info(weight.format).block_weights != 0) {
     return bad_input(fmt::format("{}: tensor '{}' holds {} x {} values; {} are allowed", files.path(), name,

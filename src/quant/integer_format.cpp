@@ -41,7 +41,8 @@ std::optional<IntegerFormat> integer_format(WeightFormat format) {
 
 std::optional<WeightFormat> weight_format_of(const IntegerFormat& format) {
   for (const Member& member : kFamily)
-    if (member.shape == format) return member.format;
+    if (member.shape.bits == format.bits && member.shape.group == format.group && member.shape.minimum == format.minimum)
+      return member.format;
   return std::nullopt;
 }
 

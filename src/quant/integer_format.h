@@ -21,6 +21,9 @@ struct IntegerFormat {
   int bits = 4;          ///< 3, 4 or 8
   int group = 128;       ///< weights under one scale: 32, 64 or 128
   bool minimum = false;  ///< asymmetric
+  /// Asymmetric ones: the minimum is minus a whole number of steps, 1 to max_code(), as the zero points of GPTQ's and AWQ's
+  /// files are. A rule for who chooses ranges, no other format.
+  bool whole_zero = false;
 
   bool operator==(const IntegerFormat&) const = default;
   constexpr int code_offset() const {

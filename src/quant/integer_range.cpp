@@ -16,6 +16,21 @@ constexpr size_t kMaxValues = 128;
 
 float as_half(float value) { return f16_to_f32(f32_to_f16(value)); }
 
+/// Zero itself is a code, so the range reaches it. The minimum stays exact: FP16 would move it by up to half a step of 8
+/// bits, and the files that ask for whole zero points hold scale and zero point, not the minimum.
+IntegerRange whole_zero_range(const IntegerFormat& format, Extent extent) {
+  extent.add(0);
+  const auto most = static_cast<float>(format.max_code());
+  float scale = as_half((extent.high - extent.low) / most);
+  if (scale == 0) return {};
+  float zero = std::round(-extent.low / scale);
+  if (zero < 1) {  // version 1 of GPTQ's format stores zero points less 1, so there is none of 0
+    zero = 1;
+    scale = as_half(extent.high / (most - 1));
+  }
+  return {.scale = scale, .minimum = -scale * std::min(zero, most)};
+}
+
 /// Sum of weight * error^2; plain arrays and no branches, so that the compiler takes whole vectors.
 float weighted_error(const IntegerFormat& format, const IntegerRange& range, const float* values,
                      const float* weights, size_t count) {
@@ -49,6 +64,7 @@ IntegerRange range_of(const IntegerFormat& format, const Extent& extent, float f
     return {.scale = as_half(largest / static_cast<float>(format.max_code() / 2))};
   }
   const float middle = (extent.low + extent.high) / 2, half = (extent.high - extent.low) / 2 * factor;
+  if (format.whole_zero) return whole_zero_range(format, {middle - half, middle + half});
   return {.scale = as_half(2 * half / static_cast<float>(format.max_code())),
           .minimum = as_half(middle - half)};
 }

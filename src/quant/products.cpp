@@ -44,29 +44,51 @@ void pack(const FloatMatrix& m, int64_t begin, int64_t depth, int64_t first, int
   }
 }
 
+/// The same of rows [begin, begin + depth) and columns [first, first + count) of m's transpose.
+void pack_transposed(const FloatMatrix& m, int64_t begin, int64_t depth, int64_t first, int64_t count, int64_t width,
+                     float* out) {
+  std::fill(out, out + depth * width, 0.0f);
+  for (int64_t i = 0; i < count; ++i) {
+    const float* row = m.row(first + i) + begin;
+    for (int64_t t = 0; t < depth; ++t) out[t * width + i] = row[t];
+  }
+}
+
+/// How the left factor lies, and which entries of c are wanted.
+struct JobKind {
+  bool transposed = true;  ///< a [t, m]: the factor is a^T; otherwise a [m, t] itself
+  bool upper = false;      ///< entries with column < row stay as they are
+};
+
 /// One job: rows [row, row + rows) and columns [col, col + cols) of c.
-void job(const FloatMatrix& a, const FloatMatrix& b, float sign, int64_t row, int64_t rows, int64_t col,
+void job(const FloatMatrix& a, const FloatMatrix& b, float sign, JobKind kind, int64_t row, int64_t rows, int64_t col,
          int64_t cols, const FloatMatrix& c) {
   std::vector<float> a_pack(static_cast<size_t>(kDepth * kTileRows)),
       b_pack(static_cast<size_t>(kDepth * kJobCols + kTileCols * kDepth));
-  for (int64_t begin = 0; begin < a.rows; begin += kDepth) {
-    const int64_t depth = std::min(kDepth, a.rows - begin);
+  for (int64_t begin = 0; begin < b.rows; begin += kDepth) {
+    const int64_t depth = std::min(kDepth, b.rows - begin);
     for (int64_t j = 0; j < cols; j += kTileCols)
       pack(b, begin, depth, col + j, std::min(kTileCols, cols - j), kTileCols, b_pack.data() + j * kDepth);
     for (int64_t i = 0; i < rows; i += kTileRows) {
       const int64_t high = std::min(kTileRows, rows - i);
-      pack(a, begin, depth, row + i, high, kTileRows, a_pack.data());
+      if (kind.transposed)
+        pack(a, begin, depth, row + i, high, kTileRows, a_pack.data());
+      else
+        pack_transposed(a, begin, depth, row + i, high, kTileRows, a_pack.data());
       for (int64_t j = 0; j < cols; j += kTileCols) {
         const int64_t wide = std::min(kTileCols, cols - j);
+        const int64_t below = kind.upper ? row + i - (col + j) : -kTileCols;  // of the tile's first row
+        if (below >= wide) continue;  // high is at least 1: no entry of the first row counts, none of the others
         float* out = c.row(row + i) + col + j;
-        if (high == kTileRows && wide == kTileCols) {
+        if (high == kTileRows && wide == kTileCols && below + kTileRows <= 1) {
           tile(a_pack.data(), b_pack.data() + j * kDepth, depth, sign, out, c.stride);
           continue;
         }
         float edge[kTileRows * kTileCols] = {};
         tile(a_pack.data(), b_pack.data() + j * kDepth, depth, sign, edge, kTileCols);
         for (int64_t y = 0; y < high; ++y)
-          for (int64_t x = 0; x < wide; ++x) out[y * c.stride + x] += edge[y * kTileCols + x];
+          for (int64_t x = std::max<int64_t>(0, below + y); x < wide; ++x)
+            out[y * c.stride + x] += edge[y * kTileCols + x];
       }
     }
   }
@@ -97,6 +119,19 @@ void solve_transposed(const FloatMatrix& r, const FloatMatrix& x) {
   }
 }
 
+/// r = r^-1 of an upper triangular block, row by row from the last.
+void small_inverse(const FloatMatrix& r) {
+  std::vector<float> row(static_cast<size_t>(r.cols));
+  for (int64_t i = r.rows - 1; i >= 0; --i) {
+    std::fill(row.begin(), row.end(), 0.0f);
+    for (int64_t t = i + 1; t < r.rows; ++t)
+      for (int64_t j = t; j < r.cols; ++j) row[static_cast<size_t>(j)] -= r.row(i)[t] * r.row(t)[j];
+    const float inverse = 1 / r.row(i)[i];
+    for (int64_t j = i + 1; j < r.cols; ++j) r.row(i)[j] = row[static_cast<size_t>(j)] * inverse;
+    r.row(i)[i] = inverse;
+  }
+}
+
 /// solve_transposed by stretches of columns, on all threads.
 void solve_wide(const FloatMatrix& r, const FloatMatrix& x, int threads) {
   constexpr int64_t kStretch = 128;
@@ -115,7 +150,7 @@ void add_product(const FloatMatrix& a, const FloatMatrix& b, float sign, bool up
     const int64_t row = index / across * kJobRows, col = index % across * kJobCols;
     const int64_t rows = std::min(kJobRows, c.rows - row), cols = std::min(kJobCols, c.cols - col);
     if (upper && col + cols <= row) return;
-    job(a, b, sign, row, rows, col, cols, c);
+    job(a, b, sign, {.upper = upper}, row, rows, col, cols, c);
   });
 }
 
@@ -132,20 +167,80 @@ bool cholesky(const FloatMatrix& h, int threads) {
   return true;
 }
 
-void invert_transposed(const FloatMatrix& r, int threads, const FloatMatrix& y) {
-  for (int64_t i = 0; i < y.rows; ++i) {
-    std::fill_n(y.row(i), y.cols, 0.0f);
-    y.row(i)[i] = 1;
-  }
+void invert_upper(const FloatMatrix& r, int threads) {
+  std::vector<float> panel(static_cast<size_t>(r.rows * kBlock));
   for (int64_t begin = 0; begin < r.rows; begin += kBlock) {
-    const int64_t size = std::min(kBlock, r.rows - begin), wide = begin + size;
-    // Row block `begin` of r^T y = 1, from the blocks above it.
-    const FloatMatrix rows = y.block(begin, 0, size, wide);
-    if (begin > 0)
-      add_product(r.block(0, begin, begin, size), y.block(0, 0, begin, begin), -1, false, threads,
-                  y.block(begin, 0, size, begin));
-    solve_wide(r.block(begin, begin, size, size), rows, threads);
+    const int64_t size = std::min(kBlock, r.rows - begin);
+    const FloatMatrix corner = r.block(begin, begin, size, size);
+    small_inverse(corner);
+    if (begin == 0) continue;
+    // The columns above the corner: -s c d, with s the inverse of what lies before, c those columns, d the corner's.
+    for (int64_t i = 0; i < begin; ++i)
+      std::memcpy(panel.data() + i * size, r.row(i) + begin, static_cast<size_t>(size) * sizeof(float));
+    const FloatMatrix columns{panel.data(), begin, size, size};
+    parallel_for((begin + kBlock - 1) / kBlock, threads, [&](int64_t index) {
+      const int64_t first = index * kBlock, rows = std::min(kBlock, begin - first);
+      std::vector<float> sums(static_cast<size_t>(rows * size)), scaled(static_cast<size_t>(size));
+      for (int64_t i = 0; i < rows; ++i)  // s is upper triangular: below its diagonal lies something else
+        for (int64_t t = i; t < rows; ++t) {
+          const float factor = r.row(first + i)[first + t];
+          const float* from = columns.row(first + t);
+          for (int64_t j = 0; j < size; ++j) sums[static_cast<size_t>(i * size + j)] += factor * from[j];
+        }
+      const FloatMatrix out{sums.data(), rows, size, size};
+      const int64_t behind = first + rows;
+      if (behind < begin)
+        job(r.block(first, behind, rows, begin - behind), columns.block(behind, 0, begin - behind, size), 1,
+            {.transposed = false}, 0, rows, 0, size, out);
+      for (int64_t i = 0; i < rows; ++i) {
+        std::fill(scaled.begin(), scaled.end(), 0.0f);
+        for (int64_t t = 0; t < size; ++t) {
+          const float factor = -out.row(i)[t];
+          for (int64_t j = t; j < size; ++j) scaled[static_cast<size_t>(j)] += factor * corner.row(t)[j];
+        }
+        std::memcpy(r.row(first + i) + begin, scaled.data(), scaled.size() * sizeof(float));
+      }
+    });
   }
+}
+
+void permute_both(const FloatMatrix& m, std::span<const int64_t> order, int threads) {
+  const auto row_bytes = static_cast<size_t>(m.cols) * sizeof(float);
+  std::vector<float> first(static_cast<size_t>(m.cols));
+  std::vector<bool> done(static_cast<size_t>(m.rows));
+  for (int64_t start = 0; start < m.rows; ++start) {  // rows, cycle by cycle
+    if (done[static_cast<size_t>(start)]) continue;
+    std::memcpy(first.data(), m.row(start), row_bytes);
+    for (int64_t at = start;;) {
+      done[static_cast<size_t>(at)] = true;
+      const int64_t from = order[static_cast<size_t>(at)];
+      std::memcpy(m.row(at), from == start ? first.data() : m.row(from), row_bytes);
+      if (from == start) break;
+      at = from;
+    }
+  }
+  parallel_for((m.rows + kBlock - 1) / kBlock, threads, [&](int64_t block) {
+    std::vector<float> row(static_cast<size_t>(m.cols));
+    for (int64_t i = block * kBlock; i < std::min(m.rows, (block + 1) * kBlock); ++i) {
+      std::memcpy(row.data(), m.row(i), row_bytes);
+      for (int64_t j = 0; j < m.cols; ++j) m.row(i)[j] = row[static_cast<size_t>(order[static_cast<size_t>(j)])];
+    }
+  });
+}
+
+void mirror(const FloatMatrix& m, bool from_upper, int threads) {
+  // By squares, since one of both sides is read or written across rows. A square belongs to one turn.
+  parallel_for((m.rows + kBlock - 1) / kBlock, threads, [&](int64_t block) {
+    const int64_t begin = block * kBlock, end = std::min(m.rows, begin + kBlock);
+    for (int64_t left = begin; left < m.cols; left += kBlock)
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t j = std::max(i + 1, left); j < std::min(m.cols, left + kBlock); ++j) {
+          if (from_upper)
+            m.row(j)[i] = m.row(i)[j];
+          else
+            m.row(i)[j] = m.row(j)[i];
+        }
+  });
 }
 
 }  // namespace quintet

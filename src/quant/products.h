@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace quintet {
@@ -19,15 +20,22 @@ struct FloatMatrix {
   }
 };
 
-/// c += sign * a^T b, with a [t, m], b [t, n], c [m, n]. Where `upper`, only entries of c with column >= row
-/// count (others may be written too). On all threads.
+/// c += sign * a^T b, with a [t, m], b [t, n], c [m, n]. Where `upper`, only entries of c with column >= row are
+/// changed. On all threads.
 void add_product(const FloatMatrix& a, const FloatMatrix& b, float sign, bool upper, int threads,
                  const FloatMatrix& c);
 
-/// h = r^T r with r upper triangular, in place in the upper half of h [k, k]. False: not positive definite.
+/// h = r^T r with r upper triangular, in place in the upper half of h [k, k]; the lower half is neither read nor
+/// written. False: not positive definite; the upper half holds nothing of use then.
 bool cholesky(const FloatMatrix& h, int threads);
 
-/// y = r^-T, lower triangular, of an upper triangular r [k, k]; both halves of y [k, k] are written.
-void invert_transposed(const FloatMatrix& r, int threads, const FloatMatrix& y);
+/// r = r^-1 in place, of an upper triangular r [k, k]; the lower half is neither read nor written.
+void invert_upper(const FloatMatrix& r, int threads);
+
+/// m[i][j] = m[order[i]][order[j]] in place, of m [k, k]; order is a permutation of 0 .. k - 1.
+void permute_both(const FloatMatrix& m, std::span<const int64_t> order, int threads);
+
+/// Copies the upper half into the lower one, or the other way round.
+void mirror(const FloatMatrix& m, bool from_upper, int threads);
 
 }  // namespace quintet

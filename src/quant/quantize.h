@@ -20,7 +20,6 @@ struct MatrixToQuantize {
   int64_t n = 0, k = 0;
   const float* weights = nullptr;  ///< [n, k], finite
   std::span<const float> moments;  ///< [k] mean of x_j^2 over calibration inputs; empty: unknown
-  std::span<const float> hessian;  ///< [k, k] mean of x_i x_j; gptq alone
   int threads = 0;                 ///< 0: one a core
 };
 
@@ -81,15 +80,30 @@ std::vector<float> search_input_scales(const MatrixToQuantize& rows, const Integ
 struct GptqOptions {
   double damping =
       0.01;  ///< added to the Hessian's diagonal, of its mean; raised tenfold while it is singular
-  bool act_order = true;     ///< columns with the largest second moments first; groups stay where they are
-  double outlier_share = 0;  ///< kept apart as by quantize_outlier(activation)
+  bool act_order = true;  ///< columns with the largest second moments first; groups stay where they are
 };
+
+/// What GPTQ knows of inputs, made once for all weights that share them.
+struct GptqInputs {
+  int64_t k = 0;
+  std::vector<float> moments;  ///< [k] the Hessian's diagonal
+  std::vector<int64_t> order;  ///< [k] in which columns are rounded
+  /// [k, k], upper half: u with h^-1 = u^T u, rows and columns in that order. Row i says how the error of column i is
+  /// made up for. The lower half holds nothing of use.
+  std::vector<float> factor;
+  std::string note;  ///< that damping was raised; usually empty
+};
+
+/// Takes the Hessian [k, k], the mean of x_i x_j, and factors it where it lies: nothing else of its size is needed.
+/// `name` is that of a weight, for errors: internal where the Hessian stays singular.
+Result<GptqInputs> prepare_gptq(std::string_view name, int64_t k, std::vector<float> hessian, const GptqOptions& options,
+                                int threads);
 
 /// Frantar et al., "GPTQ" (2022): columns one after the other, the error of each made up for by those behind
 /// it. Ranges are fixed beforehand, searched with the Hessian's diagonal as weights, so act-order needs no
-/// permutation of the inputs. internal where the Hessian stays singular.
-Result<QuantizedMatrix> quantize_gptq(const MatrixToQuantize& matrix, const IntegerFormat& format,
-                                      const GptqOptions& options);
+/// permutation of the inputs. `outlier_share` of the weights is kept apart as by quantize_outlier(activation).
+QuantizedMatrix quantize_gptq(const MatrixToQuantize& matrix, const IntegerFormat& format, const GptqInputs& inputs,
+                              double outlier_share);
 
 /// bad_input, named by tensor and row, where a value is NaN, infinite or too large for a scale in FP16.
 Status check_weights(const MatrixToQuantize& matrix);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/parallel.h"
@@ -17,48 +18,21 @@ constexpr int64_t kBlockColumns = 128;  // errors are carried to the columns beh
 constexpr int64_t kRowsAtOnce = 48;
 constexpr double kMostDamping = 10;
 
-/// The rows of u with h^-1 = u^T u, u upper triangular, of a matrix in the order of `order`: row i says how
-/// the error of column i is made up for.
-struct InverseFactor {
-  std::vector<float> u;  ///< [k, k]
-  double damping = 0;    ///< what it took
-};
-
-Result<InverseFactor> inverse_factor(const MatrixToQuantize& matrix, std::span<const int64_t> order,
-                                     double damping) {
-  const int64_t k = matrix.k;
-  double mean = 0;
-  for (int64_t i = 0; i < k; ++i)
-    mean += static_cast<double>(matrix.hessian[static_cast<size_t>(i * k + i)]) / static_cast<double>(k);
-  if (!(mean >= 0) || !std::isfinite(mean))
-    return internal_error(fmt::format("tensor {}: its calibration inputs are not finite", matrix.name));
-  if (mean == 0) mean = 1;  // no input ever came: every direction counts alike
-  std::vector<float> h(static_cast<size_t>(k * k)), y(h.size());
-  for (; damping <= kMostDamping; damping = std::max(damping * 10, 1e-4)) {
-    // In reversed order, so that the inverse of its factor, turned about, is u itself: h = r^T r of the
-    // reversed matrix gives h^-1 = (J r^-1 J)(J r^-T J), and J r^-1 J is lower triangular.
-    for (int64_t i = 0; i < k; ++i)
-      for (int64_t j = 0; j < k; ++j)
-        h[static_cast<size_t>(i * k + j)] = matrix.hessian[static_cast<size_t>(
-            order[static_cast<size_t>(k - 1 - i)] * k + order[static_cast<size_t>(k - 1 - j)])];
-    for (int64_t i = 0; i < k; ++i) h[static_cast<size_t>(i * k + i)] += static_cast<float>(damping * mean);
-    if (!cholesky({h.data(), k, k, k}, matrix.threads)) continue;
-    invert_transposed({h.data(), k, k, k}, matrix.threads, {y.data(), k, k, k});
-    std::reverse(y.begin(), y.end());  // J y J
-    if (std::all_of(y.begin(), y.end(), [](float value) { return std::isfinite(value); }))
-      return InverseFactor{std::move(y), damping};
-  }
-  return internal_error(fmt::format("tensor {}: the Hessian of its inputs stays singular", matrix.name));
+/// Of the upper half.
+bool is_finite(const FloatMatrix& m) {
+  for (int64_t i = 0; i < m.rows; ++i)
+    for (int64_t j = i; j < m.cols; ++j)
+      if (!std::isfinite(m.row(i)[j])) return false;
+  return true;
 }
 
 /// A few rows of weights on their way through the columns.
 class RowBlock {
  public:
-  RowBlock(const MatrixToQuantize& matrix, const IntegerFormat& format, std::span<const int64_t> order,
-           const InverseFactor& factor, const OutlierChoice& choice, int64_t first, int64_t rows)
+  RowBlock(const MatrixToQuantize& matrix, const IntegerFormat& format, const GptqInputs& inputs,
+           const OutlierChoice& choice, int64_t first, int64_t rows)
       : format_(format),
-        order_(order),
-        factor_(factor),
+        inputs_(inputs),
         choice_(choice),
         first_(first),
         rows_(rows),
@@ -69,7 +43,7 @@ class RowBlock {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t i = 0; i < k_; ++i)
         weights_[static_cast<size_t>(r * k_ + i)] =
-            matrix.weights[(first + r) * k_ + order[static_cast<size_t>(i)]];
+            matrix.weights[(first + r) * k_ + inputs.order[static_cast<size_t>(i)]];
   }
 
   void run() {
@@ -79,7 +53,7 @@ class RowBlock {
       for (int64_t i = begin; i < end; ++i)
         for (int64_t r = 0; r < rows_; ++r) round_one(r, i, begin, end);
       if (end == k_) break;
-      float* u = const_cast<float*>(factor_.u.data());  // read alone
+      float* u = const_cast<float*>(inputs_.factor.data());  // read alone
       add_product({errors_.data(), count, rows_, rows_}, {u + begin * k_ + end, count, k_ - end, k_}, -1,
                   false, 1, {weights_.data() + end, rows_, k_ - end, k_});
     }
@@ -91,7 +65,7 @@ class RowBlock {
 
  private:
   void round_one(int64_t r, int64_t i, int64_t begin, int64_t end) {
-    const int64_t column = order_[static_cast<size_t>(i)];
+    const int64_t column = inputs_.order[static_cast<size_t>(i)];
     const IntegerRange& range =
         choice_.ranges[static_cast<size_t>((first_ + r) * (k_ / format_.group) + column / format_.group)];
     float* w = weights_.data() + r * k_;
@@ -99,15 +73,14 @@ class RowBlock {
     codes_[static_cast<size_t>(r * k_ + column)] = static_cast<uint8_t>(code);
     const uint8_t* kept = choice_.kept_row(first_ + r, k_);
     if (kept && !kept[column]) return;  // kept in FP16: no error worth carrying
-    const float* u = factor_.u.data() + i * k_;
+    const float* u = inputs_.factor.data() + i * k_;
     const float error = (w[i] - value_of(format_, range, code)) / u[i];
     errors_[static_cast<size_t>((i - begin) * rows_ + r)] = error;
     for (int64_t j = i + 1; j < end; ++j) w[j] -= error * u[j];
   }
 
   const IntegerFormat& format_;
-  std::span<const int64_t> order_;
-  const InverseFactor& factor_;
+  const GptqInputs& inputs_;
   const OutlierChoice& choice_;
   int64_t first_, rows_, k_;
   std::vector<float> weights_;  ///< [rows, k] in order
@@ -117,44 +90,75 @@ class RowBlock {
 
 }  // namespace
 
-Result<QuantizedMatrix> quantize_gptq(const MatrixToQuantize& matrix, const IntegerFormat& format,
-                                      const GptqOptions& options) {
-  const int64_t k = matrix.k;
-  QUINTET_CHECK(static_cast<int64_t>(matrix.hessian.size()) == k * k, "tensor {}: a Hessian of {} entries",
-                matrix.name, matrix.hessian.size());
-  std::vector<float> moments(static_cast<size_t>(k));
-  for (int64_t i = 0; i < k; ++i)
-    moments[static_cast<size_t>(i)] = matrix.hessian[static_cast<size_t>(i * k + i)];
-  std::vector<int64_t> order(static_cast<size_t>(k));
-  std::iota(order.begin(), order.end(), int64_t{0});
+Result<GptqInputs> prepare_gptq(std::string_view name, int64_t k, std::vector<float> hessian, const GptqOptions& options,
+                                int threads) {
+  QUINTET_CHECK(static_cast<int64_t>(hessian.size()) == k * k, "tensor {}: a Hessian of {} entries", name,
+                hessian.size());
+  GptqInputs made{.k = k, .moments = std::vector<float>(static_cast<size_t>(k)),
+                  .order = std::vector<int64_t>(static_cast<size_t>(k))};
+  const FloatMatrix h{hessian.data(), k, k, k};
+  double mean = 0;
+  for (int64_t i = 0; i < k; ++i) {
+    made.moments[static_cast<size_t>(i)] = h.row(i)[i];
+    mean += static_cast<double>(h.row(i)[i]) / static_cast<double>(k);
+  }
+  if (!(mean >= 0) || !std::isfinite(mean))
+    return internal_error(fmt::format("tensor {}: its calibration inputs are not finite", name));
+  if (mean == 0) mean = 1;  // no input ever came: every direction counts alike
+  std::iota(made.order.begin(), made.order.end(), int64_t{0});
   if (options.act_order)
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return moments[static_cast<size_t>(a)] > moments[static_cast<size_t>(b)];
+    std::stable_sort(made.order.begin(), made.order.end(), [&](int64_t a, int64_t b) {
+      return made.moments[static_cast<size_t>(a)] > made.moments[static_cast<size_t>(b)];
     });
 
+  // In reversed order, so that the inverse of its factor, turned about, is u itself: h = r^T r of the reversed matrix
+  // gives h^-1 = (J r^-1 J)(J r^-T J), and J r^-T J is upper triangular. The lower half keeps the matrix for another try.
+  const std::vector<int64_t> reversed(made.order.rbegin(), made.order.rend());
+  permute_both(h, reversed, threads);
+  double damping = options.damping;
+  for (; damping <= kMostDamping; damping = std::max(damping * 10, 1e-4)) {
+    mirror(h, false, threads);
+    for (int64_t i = 0; i < k; ++i)
+      h.row(i)[i] = made.moments[static_cast<size_t>(reversed[static_cast<size_t>(i)])] + static_cast<float>(damping * mean);
+    if (!cholesky(h, threads)) continue;
+    invert_upper(h, threads);
+    if (is_finite(h)) break;
+  }
+  if (damping > kMostDamping)
+    return internal_error(fmt::format("tensor {}: the Hessian of its inputs stays singular", name));
+  // J y^T J: the upper half turned about its other diagonal.
+  for (int64_t i = 0; i < k; ++i)
+    for (int64_t j = i; i + j < k - 1; ++j) std::swap(h.row(i)[j], h.row(k - 1 - j)[k - 1 - i]);
+  if (damping > options.damping)
+    made.note = fmt::format("damping raised from {:g} to {:g}: the Hessian was singular", options.damping, damping);
+  made.factor = std::move(hessian);
+  return made;
+}
+
+QuantizedMatrix quantize_gptq(const MatrixToQuantize& matrix, const IntegerFormat& format, const GptqInputs& inputs,
+                              double outlier_share) {
+  const int64_t k = matrix.k;
+  QUINTET_CHECK(inputs.k == k, "tensor {}: {} inputs, and a Hessian of {}", matrix.name, k, inputs.k);
   MatrixToQuantize weighted = matrix;
-  weighted.moments = moments;
-  const OutlierChoice choice = choose_outliers(weighted, format, {.share = options.outlier_share});
-  TRY_ASSIGN(const InverseFactor factor, inverse_factor(matrix, order, options.damping));
+  weighted.moments = inputs.moments;
+  const OutlierChoice choice = choose_outliers(weighted, format, {.share = outlier_share});
 
   RowWriter writer(matrix, format);
   std::vector<float> changed(choice.kept.empty() ? 0 : static_cast<size_t>(matrix.n * k));
   parallel_for((matrix.n + kRowsAtOnce - 1) / kRowsAtOnce, matrix.threads, [&](int64_t index) {
     const int64_t first = index * kRowsAtOnce, rows = std::min(kRowsAtOnce, matrix.n - first);
-    RowBlock block(matrix, format, order, factor, choice, first, rows);
+    RowBlock block(matrix, format, inputs, choice, first, rows);
     block.run();
     for (int64_t r = 0; r < rows; ++r) {
       writer.write(first + r, choice.ranges.data() + (first + r) * (k / format.group), block.codes(r));
       if (changed.empty()) continue;
       for (int64_t i = 0; i < k; ++i)
-        changed[static_cast<size_t>((first + r) * k + order[static_cast<size_t>(i)])] = block.weight(r, i);
+        changed[static_cast<size_t>((first + r) * k + inputs.order[static_cast<size_t>(i)])] = block.weight(r, i);
     }
   });
   QuantizedMatrix quantized = writer.finish();
   add_outliers(choice, quantized, changed.data());
-  if (factor.damping > options.damping)
-    quantized.note = fmt::format("damping raised from {:g} to {:g}: the Hessian was singular",
-                                 options.damping, factor.damping);
+  quantized.note = inputs.note;
   return quantized;
 }
 

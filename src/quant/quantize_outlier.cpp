@@ -1,8 +1,8 @@
 // Which weights are worth keeping in FP16, and rounding of the others.
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <functional>
-#include <numeric>
+#include <vector>
 
 #include "base/parallel.h"
 #include "quant/quantize_rows.h"
@@ -113,13 +113,31 @@ class OutlierChooser {
   /// Makes the `count` weights with the highest scores outliers; of equal ones the first.
   void take_best(int64_t count) {
     if (count <= 0) return;
-    std::vector<float> sorted = scores_;
-    const auto nth = sorted.begin() + static_cast<std::ptrdiff_t>(count - 1);
-    std::nth_element(sorted.begin(), nth, sorted.end(), std::greater<>());
-    const float threshold = *nth;
-    int64_t left = count - std::count_if(sorted.begin(), nth, [&](float score) { return score > threshold; });
+    const uint32_t threshold = key_of_rank(count);
+    int64_t left = count;
+    for (const float score : scores_) left -= key(score) > threshold;
     for (size_t i = 0; i < scores_.size(); ++i)
-      if (scores_[i] > threshold || (scores_[i] == threshold && left-- > 0)) choice_.kept[i] = 0;
+      if (key(scores_[i]) > threshold || (key(scores_[i]) == threshold && left-- > 0)) choice_.kept[i] = 0;
+  }
+
+  /// Orders scores of 0 and more as they are, below them all those of outliers (-1).
+  static uint32_t key(float score) { return score >= 0 ? std::bit_cast<uint32_t>(score + 0.0f) + 1 : 0; }
+
+  /// Of the count-th largest score: by counting upper halves of the keys, then lower ones, since a sorted copy would take
+  /// as much memory again as the scores of a large matrix.
+  uint32_t key_of_rank(int64_t count) const {
+    std::vector<int64_t> counts(1 << 16);
+    const auto descend = [&](int64_t& rank) {
+      uint32_t at = (1 << 16) - 1;
+      for (; at > 0 && counts[at] < rank; --at) rank -= counts[at];
+      return at;
+    };
+    for (const float score : scores_) ++counts[key(score) >> 16];
+    const uint32_t upper = descend(count);
+    std::fill(counts.begin(), counts.end(), 0);
+    for (const float score : scores_)
+      if (const uint32_t k = key(score); k >> 16 == upper) ++counts[k & 0xFFFF];
+    return upper << 16 | descend(count);
   }
 
   const MatrixToQuantize& matrix_;

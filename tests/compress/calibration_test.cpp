@@ -159,12 +159,12 @@ TEST(Calibration, SequencesAreSpreadOverTheText) {
   ASSERT_TRUE(text_of);
   const Tokenizer& tokenizer = *(*text_of)->tokenizer;
   const std::string text(1000, 'x');
-  const auto made = calibration_sequences(tokenizer, text, 5, 50);
+  const auto made = calibration_sequences(tokenizer, {text}, 5, 50);
   ASSERT_TRUE(made);
   ASSERT_EQ(made->size(), 5u);
   for (const auto& sequence : *made) EXPECT_EQ(sequence.size(), 50u);
-  EXPECT_EQ(calibration_sequences(tokenizer, text, 500, 50)->size(), 20u) << "no stretch twice";
-  const auto none = calibration_sequences(tokenizer, "short", 5, 50);
+  EXPECT_EQ(calibration_sequences(tokenizer, {text}, 500, 50)->size(), 20u) << "no stretch twice";
+  const auto none = calibration_sequences(tokenizer, {"short"}, 5, 50);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().kind, ErrorKind::bad_input);
 }

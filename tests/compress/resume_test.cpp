@@ -63,13 +63,17 @@ TEST_F(Resume, GoesOnToTheSameBytes) {
   for (const QuantizeMethod method : {QuantizeMethod::rtn, QuantizeMethod::outlier, QuantizeMethod::gptq,
                                       QuantizeMethod::gptq_outlier, QuantizeMethod::awq, QuantizeMethod::direct,
                                       QuantizeMethod::gguf}) {
-    const QuantizeOptions options = options_of(method);
+    QuantizeOptions options = options_of(method);
+    options.auto_shares = method == QuantizeMethod::outlier;
+    options.shares = {.first = 0.01, .middle = 0.01, .head = 0.01};
+    if (method == QuantizeMethod::outlier) options.save_importance = path("importance.gguf");
     const bool gguf = method == QuantizeMethod::gguf;
     const std::string source = kTiny + "llama-plain.gguf";
     const std::string straight = path("straight") + (gguf ? ".gguf" : ""), stopped = path("stopped") + (gguf ? ".gguf" : "");
     const std::string file = gguf ? "" : "/model.safetensors";
     const auto whole = run(source, straight, options);
     ASSERT_TRUE(whole) << message(whole);
+    const std::string importance = read(path("importance.gguf"));
     const int all = static_cast<int>(whole->tensors.size());
     // Again and again: a few tensors further each time.
     int tries = 0;
@@ -86,6 +90,7 @@ TEST_F(Resume, GoesOnToTheSameBytes) {
     }
     EXPECT_GT(tries, 1);
     EXPECT_EQ(read(straight + file), read(stopped + file)) << describe(options);
+    EXPECT_EQ(read(path("importance.gguf")), importance);
     if (!gguf) {
       EXPECT_EQ(read(straight + "/config.json"), read(stopped + "/config.json"));
       for (const auto& entry : fs::directory_iterator(stopped))

@@ -61,8 +61,12 @@ struct Problem {
             .k = k,
             .weights = weights.data(),
             .moments = moments,
-            .hessian = hessian,
             .threads = 2};
+  }
+
+  Result<QuantizedMatrix> gptq(const GptqOptions& options, double outliers = 0) const {
+    TRY_ASSIGN(const GptqInputs prepared, prepare_gptq("w", k, hessian, options, 2));
+    return quantize_gptq(matrix(), {}, prepared, outliers);
   }
 
   /// Squared error of the outputs over inputs that no method has seen, relative to the outputs.
@@ -153,6 +157,27 @@ TEST(Rtn, ZerosStayZeros) {
   }
 }
 
+TEST(Ranges, WholeZeroPointsAreWholeAndStandForZero) {
+  for (const int bits : {3, 4, 8})
+    for (int round = 0; round < 200; ++round) {
+      const IntegerFormat format{.bits = bits, .group = 64, .minimum = true, .whole_zero = true};
+      std::vector<float> values(64), weights(64);
+      const float shift = round % 4 == 0 ? 5 : round % 4 == 1 ? -5 : 0;  // all of one sign, too
+      for (float& v : values) v = 0.02f * (normal() + shift);
+      for (float& w : weights) w = std::exp(normal());
+      for (const IntegerRange& range : {range_of(format, extent_of(values, nullptr)), search_range(format, values, weights.data(), nullptr)}) {
+        const float zero = -range.minimum / range.scale;
+        EXPECT_NEAR(zero, std::round(zero), 1e-4);
+        EXPECT_GE(zero, 0.999f);
+        EXPECT_LE(zero, static_cast<float>(format.max_code()) + 1e-3f);
+        EXPECT_NEAR(value_of(format, range, static_cast<int>(std::lround(zero))), 0, 1e-6f);
+      }
+      const IntegerRange plain = range_of(format, extent_of(values, nullptr));
+      for (const float v : values)  // nothing is cut off but for half a step where zero points are rounded
+        EXPECT_NEAR(value_of(format, plain, nearest_code(format, plain, v)), v, 1.01f * plain.scale);
+    }
+}
+
 TEST(Outlier, TheShareIsKeptAndExact) {
   const Problem p(40, 512, 64);
   for (const auto select : {OutlierSelect::magnitude, OutlierSelect::activation})
@@ -198,8 +223,7 @@ TEST(Methods, EachCostsLessThanTheOneBefore) {
       p.output_error(quantize_outlier(m, {}, {.share = 0.005, .select = OutlierSelect::magnitude}));
   const double search = p.output_error(quantize_outlier(m, {}, {.share = 0}));
   const double activation = p.output_error(quantize_outlier(m, {}, {.share = 0.005}));
-  const auto gptq = quantize_gptq(m, {}, {});
-  const auto both = quantize_gptq(m, {}, {.outlier_share = 0.005});
+  const auto gptq = p.gptq({}), both = p.gptq({}, 0.005);
   ASSERT_TRUE(gptq && both);
   EXPECT_LT(magnitude, rtn);
   EXPECT_LT(search, rtn);
@@ -217,7 +241,7 @@ TEST(Gptq, OnUncorrelatedInputsIsPlainRoundingOfTheSearchedRanges) {
   for (int64_t i = 0; i < 128; ++i)
     p.hessian[static_cast<size_t>(i * 128 + i)] = p.moments[static_cast<size_t>(i)];
   for (const bool act_order : {false, true}) {
-    const auto gptq = quantize_gptq(p.matrix(), {}, {.act_order = act_order});
+    const auto gptq = p.gptq({.act_order = act_order});
     ASSERT_TRUE(gptq);
     EXPECT_EQ(gptq->blocks, quantize_outlier(p.matrix(), {}, {.share = 0}).blocks);
   }
@@ -225,13 +249,13 @@ TEST(Gptq, OnUncorrelatedInputsIsPlainRoundingOfTheSearchedRanges) {
 
 TEST(Gptq, ASingularHessianRaisesTheDampingAndSaysSo) {
   Problem p(4, 256, 20);  // rank 20
-  const auto q = quantize_gptq(p.matrix(), {}, {.damping = 0});
+  const auto q = p.gptq({.damping = 0});
   ASSERT_TRUE(q) << q.error().message;
   EXPECT_NE(q->note.find("damping raised"), std::string::npos);
   std::fill(p.hessian.begin(), p.hessian.end(), 0.0f);  // dead inputs alone
-  EXPECT_TRUE(quantize_gptq(p.matrix(), {}, {}));
+  EXPECT_TRUE(p.gptq({}));
   p.hessian[3] = p.hessian[0] = NAN;
-  EXPECT_FALSE(quantize_gptq(p.matrix(), {}, {}));
+  EXPECT_FALSE(p.gptq({}));
 }
 
 TEST(Weights, ValuesThatCannotBeAreNamed) {
@@ -287,6 +311,39 @@ TEST(Products, EqualTheDefinition) {
   }
 }
 
+TEST(Products, RowsAndColumnsArePermutedAndHalvesMirroredInPlace) {
+  for (const int64_t k : {1, 2, 97, 200}) {
+    std::vector<float> m(static_cast<size_t>(k * k));
+    for (float& v : m) v = normal();
+    std::vector<int64_t> order(static_cast<size_t>(k));
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::shuffle(order.begin(), order.end(), rng());
+    std::vector<float> permuted = m, upper = m, lower = m;
+    permute_both({permuted.data(), k, k, k}, order, 2);
+    mirror({upper.data(), k, k, k}, true, 2);
+    mirror({lower.data(), k, k, k}, false, 2);
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t j = 0; j < k; ++j) {
+        const auto at = [&](const std::vector<float>& of, int64_t r, int64_t c) { return of[static_cast<size_t>(r * k + c)]; };
+        ASSERT_EQ(at(permuted, i, j), at(m, order[static_cast<size_t>(i)], order[static_cast<size_t>(j)]));
+        ASSERT_EQ(at(upper, i, j), at(m, std::min(i, j), std::max(i, j)));
+        ASSERT_EQ(at(lower, i, j), at(m, std::max(i, j), std::min(i, j)));
+      }
+  }
+}
+
+TEST(Products, TheUpperHalfAloneIsAdded) {
+  constexpr int64_t kRows = 40, kSize = 333;
+  std::vector<float> a(static_cast<size_t>(kRows * kSize)), all(static_cast<size_t>(kSize * kSize), 2.0f), half = all;
+  for (float& v : a) v = normal();
+  const FloatMatrix x{a.data(), kRows, kSize, kSize};
+  add_product(x, x, 1, false, 2, {all.data(), kSize, kSize, kSize});
+  add_product(x, x, 1, true, 2, {half.data(), kSize, kSize, kSize});
+  for (int64_t i = 0; i < kSize; ++i)
+    for (int64_t j = 0; j < kSize; ++j)
+      ASSERT_EQ(half[static_cast<size_t>(i * kSize + j)], j < i ? 2.0f : all[static_cast<size_t>(i * kSize + j)]);
+}
+
 TEST(Products, TheFactorAndItsInverseGiveTheMatrixBack) {
   for (const int64_t k : {1, 5, 96, 97, 250}) {
     std::vector<float> x(static_cast<size_t>(2 * k * k)), h(static_cast<size_t>(k * k)), r, y(h.size());
@@ -295,8 +352,13 @@ TEST(Products, TheFactorAndItsInverseGiveTheMatrixBack) {
     add_product(inputs, inputs, 1.0f / static_cast<float>(2 * k), false, 1, {h.data(), k, k, k});
     for (int64_t i = 0; i < k; ++i) h[static_cast<size_t>(i * k + i)] += 0.1f;
     r = h;
+    for (int64_t i = 0; i < k; ++i)  // the other half must neither be read nor written
+      for (int64_t j = 0; j < i; ++j) r[static_cast<size_t>(i * k + j)] = NAN;
     ASSERT_TRUE(cholesky({r.data(), k, k, k}, 2));
-    invert_transposed({r.data(), k, k, k}, 2, {y.data(), k, k, k});
+    y = r;
+    invert_upper({y.data(), k, k, k}, 2);
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t j = 0; j < i; ++j) ASSERT_TRUE(std::isnan(y[static_cast<size_t>(i * k + j)]));
     for (int64_t i = 0; i < k; ++i)
       for (int64_t j = i; j < k; ++j) {
         double product = 0, one = 0;
@@ -304,7 +366,7 @@ TEST(Products, TheFactorAndItsInverseGiveTheMatrixBack) {
           product +=
               static_cast<double>(r[static_cast<size_t>(t * k + i)]) * r[static_cast<size_t>(t * k + j)];
         for (int64_t t = i; t <= j; ++t)
-          one += static_cast<double>(r[static_cast<size_t>(i * k + t)]) * y[static_cast<size_t>(j * k + t)];
+          one += static_cast<double>(r[static_cast<size_t>(i * k + t)]) * y[static_cast<size_t>(t * k + j)];
         ASSERT_NEAR(product, h[static_cast<size_t>(i * k + j)], 1e-4) << k << " " << i << " " << j;
         ASSERT_NEAR(one, i == j ? 1 : 0, 1e-3) << k << " " << i << " " << j;
       }
