@@ -53,8 +53,9 @@ class CalibrationReader {
       }
       const Json& found = json.is_object() && json.contains("text") ? json["text"] : json;
       if (!found.is_string())
-        return bad_input(fmt::format("{}: found {}, allowed is a JSON string or an object with a \"text\" or \"messages\"", where,
-                                     json.is_discarded() ? "no JSON" : json.type_name()));
+        return bad_input(
+            fmt::format("{}: found {}, allowed is a JSON string or an object with a \"text\" or \"messages\"",
+                        where, json.is_discarded() ? "no JSON" : json.type_name()));
       TRY(add(where, found.get<std::string>()));
       if (!source_.chat) made_.text += "\n";
     }
@@ -94,12 +95,15 @@ Result<CalibrationInput> write_self(const CalibrationSource& source, const Commo
   const int64_t tokens = source.length + source.length / 8 + 1;
   const auto writers = static_cast<int32_t>(std::min<int64_t>(source.samples, kWritersAtOnce));
   const auto context = static_cast<int32_t>(std::min<int64_t>(tokens + 2, INT32_MAX));
-  TRY_ASSIGN(Session session, open_session({.path = source.model}, common, {}, {.context = context, .sequences = writers}));
+  TRY_ASSIGN(Session session,
+             open_session({.path = source.model}, common, {}, {.context = context, .sequences = writers}));
   const Model& model = *session.model;
   if (!model.tokenizer)
-    return bad_input(fmt::format("{}: found no tokenizer, allowed with --calibration self is a model with one", source.model));
+    return bad_input(fmt::format(
+        "{}: found no tokenizer, allowed with --calibration self is a model with one", source.model));
   const int32_t room = std::min(context, model.config.context);
-  TRY(session.start({.context = room, .sequences = writers, .kv_tokens = int64_t{room} * writers, .unread_events = room}));
+  TRY(session.start(
+      {.context = room, .sequences = writers, .kv_tokens = int64_t{room} * writers, .unread_events = room}));
   const TokenizerSpec& spec = model.tokenizer->spec();
   const std::vector<TokenId> beginning = spec.bos   ? std::vector<TokenId>{*spec.bos}
                                          : spec.eos ? std::vector<TokenId>{*spec.eos}
@@ -109,7 +113,8 @@ Result<CalibrationInput> write_self(const CalibrationSource& source, const Commo
     Request request{.id = static_cast<RequestId>(i + 1),
                     .prompt = beginning,
                     .seed = static_cast<uint64_t>(i + 1),
-                    .max_new_tokens = static_cast<int32_t>(std::min<int64_t>(tokens, room - static_cast<int64_t>(beginning.size()))),
+                    .max_new_tokens = static_cast<int32_t>(
+                        std::min<int64_t>(tokens, room - static_cast<int64_t>(beginning.size()))),
                     .ignore_eos = true};
     request.sampling.temperature = 1;
     requests.push_back(std::move(request));
@@ -132,7 +137,8 @@ Result<CalibrationInput> write_self(const CalibrationSource& source, const Commo
 
 Result<CalibrationInput> read_calibration(const CalibrationSource& source, const CommonOptions& common,
                                           const Interrupts& interrupts) {
-  if (source.files == std::vector<std::string>{std::string(kSelf)}) return write_self(source, common, interrupts);
+  if (source.files == std::vector<std::string>{std::string(kSelf)})
+    return write_self(source, common, interrupts);
   return CalibrationReader(source).run();
 }
 

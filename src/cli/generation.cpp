@@ -20,7 +20,8 @@ double per_second(int32_t tokens, int64_t duration_us) {
 /// The answer to one request as its events come in.
 class Answer {
  public:
-  Answer(const Tokenizer& tokenizer, const std::vector<std::string>& stop) : detokenizer_(tokenizer), stops_(stop) {}
+  Answer(const Tokenizer& tokenizer, const std::vector<std::string>& stop)
+      : detokenizer_(tokenizer), stops_(stop) {}
 
   /// The text that an event completes. Behind a stop string there is none.
   std::string take(const TokenEvent& event) {

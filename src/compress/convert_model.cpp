@@ -34,7 +34,8 @@ uint32_t file_type_of(WeightFormat format) {
 
 class Converter {
  public:
-  Converter(const GgufView& view, const ModelConfig& config, const ConvertOptions& options, const ConvertHooks& hooks)
+  Converter(const GgufView& view, const ModelConfig& config, const ConvertOptions& options,
+            const ConvertHooks& hooks)
       : view_(view), files_(view.files()), config_(config), options_(options), hooks_(hooks) {}
 
   Result<ConvertReport> run(const std::string& destination) {
@@ -49,8 +50,8 @@ class Converter {
     Status written = write_all(*writer);
     std::error_code error;
     if (written && fs::exists(fs::symlink_status(destination, error)))
-      written = bad_input(fmt::format("{}: found something there that was not there before, allowed is a free name",
-                                      destination));
+      written = bad_input(fmt::format(
+          "{}: found something there that was not there before, allowed is a free name", destination));
     if (written) fs::rename(partial, destination, error);
     if (written && error) written = io_error(fmt::format("{}: {}", destination, error.message()));
     if (!written) {
@@ -76,7 +77,8 @@ class Converter {
       TRY_ASSIGN(const std::vector<uint8_t> bytes, encode(i, format));
       TRY(writer.add(bytes));
       if (hooks_.on_tensor)
-        hooks_.on_tensor({view_.source_name(i), std::string(weight.name), tensor.shape, view_.source_format(i), format});
+        hooks_.on_tensor(
+            {view_.source_name(i), std::string(weight.name), tensor.shape, view_.source_format(i), format});
       if (hooks_.on_warning && format == WeightFormat::f16 && options_.format == WeightFormat::q8_0)
         hooks_.on_warning(
             fmt::format("{}: {} inputs are no multiple of 32: it is written as f16", weight.name, weight.k));
@@ -113,10 +115,10 @@ class Converter {
     if (bad < 0) return bytes;
     std::vector<float> values(static_cast<size_t>(weight.k));
     decode_row(weight, bad / weight.k, values.data());
-    return bad_input(fmt::format("{}: tensor {}: row {}, column {}: found {}, allowed with {} are numbers up to {}",
-                                 files_.path(), view_.source_name(index), view_.source_row(index, bad / weight.k),
-                                 bad % weight.k, values[static_cast<size_t>(bad % weight.k)], format_info(format).name,
-                                 largest));
+    return bad_input(fmt::format(
+        "{}: tensor {}: row {}, column {}: found {}, allowed with {} are numbers up to {}", files_.path(),
+        view_.source_name(index), view_.source_row(index, bad / weight.k), bad % weight.k,
+        values[static_cast<size_t>(bad % weight.k)], format_info(format).name, largest));
   }
 
   ConvertReport report(const std::string& destination) const {
@@ -152,10 +154,11 @@ Result<ConvertReport> convert_model(const std::string& source, const std::string
                                     const ConvertOptions& options, const ConvertHooks& hooks) {
   TRY_ASSIGN(const ModelFiles files, ModelFiles::open(source));
   if (files.kind() != ModelFiles::Kind::huggingface)
-    return bad_input(fmt::format(
-        "{}: found a GGUF model, allowed is a Hugging Face folder (quintet quantize --method makes other GGUF "
-        "files of one)",
-        source));
+    return bad_input(
+        fmt::format("{}: found a GGUF model, allowed is a Hugging Face folder (quintet quantize --method "
+                    "makes other GGUF "
+                    "files of one)",
+                    source));
   std::error_code error;
   if (fs::exists(fs::symlink_status(destination, error)))
     return bad_input(
@@ -163,7 +166,8 @@ Result<ConvertReport> convert_model(const std::string& source, const std::string
   TRY_ASSIGN(const GgufView view, GgufView::make(files));
   TRY_ASSIGN(const ModelConfig config, read_config(files, 0));
   if (hooks.on_warning)
-    for (const std::string& note : view.exported().notes) hooks.on_warning(fmt::format("{}: {}", source, note));
+    for (const std::string& note : view.exported().notes)
+      hooks.on_warning(fmt::format("{}: {}", source, note));
   return Converter(view, config, options, hooks).run(destination);
 }
 

@@ -37,29 +37,35 @@ Result<ImportanceMatrix> read_importance(const std::string& path) {
     const std::string name(sums.name.substr(0, sums.name.size() - kSums.size()));
     const GgufTensor* counts = file.find_tensor(name + std::string(kCounts));
     const auto fault = [&](std::string_view found, std::string_view allowed) {
-      return bad_input(fmt::format("{}: tensor {}: found {}, allowed is {}", path, printable(std::string(sums.name)), found, allowed));
+      return bad_input(fmt::format("{}: tensor {}: found {}, allowed is {}", path,
+                                   printable(std::string(sums.name)), found, allowed));
     };
     if (!counts) return fault(fmt::format("no {} beside it", kCounts), "both");
     const auto values = [](const GgufTensor& tensor) { return tensor.bytes.size() / sizeof(float); };
     if (sums.format != WeightFormat::f32 || counts->format != WeightFormat::f32)
       return fault(format_info(sums.format == WeightFormat::f32 ? counts->format : sums.format).name, "f32");
-    if (values(*counts) != 1) return fault(fmt::format("{} counts", values(*counts)), "1: weights without experts");
+    if (values(*counts) != 1)
+      return fault(fmt::format("{} counts", values(*counts)), "1: weights without experts");
     const float count = load_f32(counts->bytes.data());
-    if (!(count >= 0) || !std::isfinite(count)) return fault(fmt::format("a count of {}", count), "0 and more");
+    if (!(count >= 0) || !std::isfinite(count))
+      return fault(fmt::format("a count of {}", count), "0 and more");
     if (count == 0) continue;
     std::vector<float> moments(values(sums));
     for (size_t i = 0; i < moments.size(); ++i) {
       const float sum = load_f32(sums.bytes.data() + 4 * i);
-      if (!(sum >= 0) || !std::isfinite(sum)) return fault(fmt::format("a sum of squares of {}", sum), "a finite one, 0 and more");
+      if (!(sum >= 0) || !std::isfinite(sum))
+        return fault(fmt::format("a sum of squares of {}", sum), "a finite one, 0 and more");
       moments[i] = sum / count;
     }
     matrix.emplace(name, std::move(moments));
   }
-  if (matrix.empty()) return bad_input(fmt::format("{}: found no tensor NAME{}, allowed is one a weight", path, kSums));
+  if (matrix.empty())
+    return bad_input(fmt::format("{}: found no tensor NAME{}, allowed is one a weight", path, kSums));
   return matrix;
 }
 
-Status write_importance(const std::string& path, const ImportanceMatrix& matrix, const ImportanceOrigin& origin) {
+Status write_importance(const std::string& path, const ImportanceMatrix& matrix,
+                        const ImportanceOrigin& origin) {
   GgufMetadata metadata;
   metadata.add("general.type", kType);
   metadata.add("imatrix.datasets", std::vector<std::string>{origin.text});
@@ -69,7 +75,8 @@ Status write_importance(const std::string& path, const ImportanceMatrix& matrix,
   TRY_ASSIGN(const GgufFile header, GgufFile::parse(bytes, path));
   std::vector<GgufTensorPlan> plans;
   for (const auto& [name, moments] : matrix) {
-    plans.push_back({name + std::string(kSums), {1, static_cast<int64_t>(moments.size())}, WeightFormat::f32});
+    plans.push_back(
+        {name + std::string(kSums), {1, static_cast<int64_t>(moments.size())}, WeightFormat::f32});
     plans.push_back({name + std::string(kCounts), {1, 1}, WeightFormat::f32});
   }
   const std::string partial = fmt::format("{}.partial.{}", path, ::getpid());

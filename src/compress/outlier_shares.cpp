@@ -19,12 +19,14 @@ void ShareChooser::measure(const MatrixToQuantize& rows, int64_t all_rows, const
   };
   for (const double share : kShares) {
     const auto outliers = static_cast<uint64_t>(std::llround(share * static_cast<double>(all_rows * rows.k)));
-    const Step step{.share = share,
-                    .error = relative_error(rows, quantize_outlier(rows, format, {.share = share, .select = select_})),
-                    .bytes = outliers * kOutlierBytes};
+    const Step step{
+        .share = share,
+        .error = relative_error(rows, quantize_outlier(rows, format, {.share = share, .select = select_})),
+        .bytes = outliers * kOutlierBytes};
     std::vector<Step>& steps = tensor.steps;
     if (!steps.empty() && (step.bytes == steps.back().bytes || step.error >= steps.back().error)) continue;
-    while (steps.size() >= 2 && gain(steps.back(), step) >= gain(steps[steps.size() - 2], steps.back())) steps.pop_back();
+    while (steps.size() >= 2 && gain(steps.back(), step) >= gain(steps[steps.size() - 2], steps.back()))
+      steps.pop_back();
     steps.push_back(step);
   }
   tensors_.push_back(std::move(tensor));

@@ -13,8 +13,8 @@ namespace quintet {
 /// By name: the share of a tensor's weights.
 using TensorShares = std::map<std::string, double, std::less<>>;
 
-/// Measures tensors one by one, then shares out the bytes. Errors of tensors are compared as shares of what their outputs
-/// are (relative_error), each tensor as good as another.
+/// Measures tensors one by one, then shares out the bytes. Errors of tensors are compared as shares of what
+/// their outputs are (relative_error), each tensor as good as another.
 class ShareChooser {
  public:
   explicit ShareChooser(OutlierSelect select) : select_(select) {}

@@ -26,7 +26,8 @@ std::vector<uint8_t> bytes_of(const std::vector<float>& values) {
 /// Rows of a tensor of the folder, reordered; or a vector in F32.
 class GgufView::Maker : public WeightMaker {
  public:
-  Maker(const HostWeight& source, bool vector, const GgufRows& rows) : source_(source), vector_(vector), rows_(rows) {}
+  Maker(const HostWeight& source, bool vector, const GgufRows& rows)
+      : source_(source), vector_(vector), rows_(rows) {}
 
   WeightFormat format() const {
     return !vector_ && is_dense(source_.format) && !source_.maker ? source_.format : WeightFormat::f32;
@@ -36,12 +37,14 @@ class GgufView::Maker : public WeightMaker {
     if (vector_) return make_vector();
     // Whole heads of the source hold the rows that are asked for.
     const int64_t head = std::max<int64_t>(rows_.pairs_of, 1);
-    const int64_t begin = first / head * head, end = std::min(source_.n, (first + count + head - 1) / head * head);
+    const int64_t begin = first / head * head,
+                  end = std::min(source_.n, (first + count + head - 1) / head * head);
     QuantizedMatrix made_source;
     TRY_ASSIGN(const HostWeight source, made_of(source_.slice_rows(begin, end - begin), made_source));
     TRY(check_side_data(source));
     QuantizedMatrix made{.format = format(), .n = count, .k = source_.k};
-    const auto row_bytes = static_cast<size_t>(format_bytes_of(made.format, static_cast<uint64_t>(source_.k)));
+    const auto row_bytes =
+        static_cast<size_t>(format_bytes_of(made.format, static_cast<uint64_t>(source_.k)));
     made.blocks.resize(static_cast<size_t>(count) * row_bytes);
     std::vector<float> values(static_cast<size_t>(source_.k));
     for (int64_t row = 0; row < count; ++row) {
@@ -69,7 +72,8 @@ class GgufView::Maker : public WeightMaker {
     std::vector<float> plain(static_cast<size_t>(source_.k)), values(plain.size());
     decode_row(source, 0, plain.data());
     for (int64_t i = 0; i < source_.k; ++i)
-      values[static_cast<size_t>(i)] = plain[static_cast<size_t>(rows_.source_row(i))] + (rows_.plus_one ? 1.0f : 0.0f);
+      values[static_cast<size_t>(i)] =
+          plain[static_cast<size_t>(rows_.source_row(i))] + (rows_.plus_one ? 1.0f : 0.0f);
     return QuantizedMatrix{.format = WeightFormat::f32, .n = 1, .k = source_.k, .blocks = bytes_of(values)};
   }
 
@@ -88,7 +92,8 @@ Result<GgufView> GgufView::make(const ModelFiles& folder) {
   TRY_ASSIGN(GgufFile metadata, GgufFile::parse(view.exported_->metadata, folder.path()));
   TRY_ASSIGN(const ModelConfig config, read_config(folder, 0));
   ModelWeights weights;
-  TRY_ASSIGN(const auto planned, plan_weights(folder, *view.exported_->drafted.architecture, config, weights));
+  TRY_ASSIGN(const auto planned,
+             plan_weights(folder, *view.exported_->drafted.architecture, config, weights));
 
   std::vector<ModelTensor> tensors;
   const auto add = [&](std::string name, Source source, ModelTensor tensor) {
@@ -99,10 +104,11 @@ Result<GgufView> GgufView::make(const ModelFiles& folder) {
   };
   for (const MadeTensor& made : view.exported_->made) {
     const auto count = static_cast<int64_t>(made.values.size());
-    const HostWeight values{.name = made.name,
-                            .n = 1,
-                            .k = count,
-                            .bytes = {reinterpret_cast<const uint8_t*>(made.values.data()), made.values.size() * sizeof(float)}};
+    const HostWeight values{
+        .name = made.name,
+        .n = 1,
+        .k = count,
+        .bytes = {reinterpret_cast<const uint8_t*>(made.values.data()), made.values.size() * sizeof(float)}};
     // Through a maker, since readers let go of the pages that `bytes` lie in, as of a mapped file.
     view.makers_.push_back(std::make_unique<Maker>(values, true, GgufRows{}));
     ModelTensor tensor{.shape = {count}};
@@ -116,10 +122,11 @@ Result<GgufView> GgufView::make(const ModelFiles& folder) {
       TRY_ASSIGN(const ModelTensor* source, folder.require(part.name));
       std::string name = gguf_name_of(part.name, config.post_norms);
       if (name.empty())
-        return bad_input(
-            fmt::format("{}: tensor {}: found a name that GGUF files have none for", folder.path(), part.name));
+        return bad_input(fmt::format("{}: tensor {}: found a name that GGUF files have none for",
+                                     folder.path(), part.name));
       GgufRows rows{.plus_one = weight.plus_one};
-      if (view.exported_->pairs_rope && (name.find("attn_q.") != name.npos || name.find("attn_k.") != name.npos))
+      if (view.exported_->pairs_rope &&
+          (name.find("attn_q.") != name.npos || name.find("attn_k.") != name.npos))
         rows.pairs_of = config.head_dim;
       ModelTensor tensor = *source;
       if (const bool vector = source->shape.size() < 2; vector || rows.pairs_of > 0) {
@@ -131,7 +138,8 @@ Result<GgufView> GgufView::make(const ModelFiles& folder) {
       }
       add(std::move(name), Source{std::string(part.name), source->weight.format, rows}, std::move(tensor));
     }
-  view.files_ = std::make_unique<ModelFiles>(ModelFiles::of_gguf(std::move(metadata), std::move(tensors), folder));
+  view.files_ =
+      std::make_unique<ModelFiles>(ModelFiles::of_gguf(std::move(metadata), std::move(tensors), folder));
   return view;
 }
 

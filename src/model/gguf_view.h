@@ -1,4 +1,5 @@
-// A Hugging Face folder seen as a GGUF file: the same weights under that format's names, in its order of rows.
+// A Hugging Face folder seen as a GGUF file: the same weights under that format's names, in its order of
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace quintet {
 
 /// What becomes of the rows of one tensor.
 struct GgufRows {
-  int64_t pairs_of = 0;   ///< rows of a head whose halves become pairs (q and k of Llama); 0: rows stay where they are
+  int64_t pairs_of =
+      0;  ///< rows of a head whose halves become pairs (q and k of Llama); 0: rows stay where they are
   bool plus_one = false;  ///< norms that store their weight less 1
 
   /// The row of the folder's tensor that becomes row `row`.
@@ -28,18 +30,18 @@ struct GgufRows {
 /// Immutable once made; what files() hands out borrows from the folder and from this object (moves included).
 class GgufView {
  public:
-  /// Every tensor's name and shape is checked against config.json. bad_input, named, where GGUF has no word for something.
-  /// `folder` must outlive the view.
+  /// Every tensor's name and shape is checked against config.json. bad_input, named, where GGUF has no word
+  /// for something. `folder` must outlive the view.
   static Result<GgufView> make(const ModelFiles& folder);
   GgufView(GgufView&&) noexcept;
   ~GgufView();
 
-  /// Vectors are F32; matrices have the format that they have in the folder, but F32 where rows of compressed ones are
-  /// reordered. Rows are made when they are needed (HostWeight::maker).
+  /// Vectors are F32; matrices have the format that they have in the folder, but F32 where rows of compressed
+  /// ones are reordered. Rows are made when they are needed (HostWeight::maker).
   const ModelFiles& files() const { return *files_; }
   const GgufExport& exported() const { return *exported_; }
-  /// Of the tensor files().tensors()[index] in the folder: its name, empty where it is made from the configuration; its
-  /// format; and the row that a row comes from.
+  /// Of the tensor files().tensors()[index] in the folder: its name, empty where it is made from the
+  /// configuration; its format; and the row that a row comes from.
   const std::string& source_name(size_t index) const { return sources_[index].name; }
   WeightFormat source_format(size_t index) const { return sources_[index].format; }
   int64_t source_row(size_t index, int64_t row) const { return sources_[index].rows.source_row(row); }
