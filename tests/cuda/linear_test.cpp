@@ -78,12 +78,54 @@ TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {
               want += product, magnitude += std::fabs(product);
             }
             // FP32 sums of k exact products: at most (k / 16 + 16 + groups) roundings of 2^-24 of the magnitudes met. A
-            // grid that is not centred (Q4_1) sums numbers up to 15 where the weights are smaller: the factor of 16.
-            const double tolerance = magnitude * (static_cast<double>(k) / 16 + 48) * 0x1p-24 * 32 + 1e-6;
+            // grid that is not centred (Q4_1) sums numbers up to 15 where the weights are smaller: the factor of 16. Weights of
+            // int4_g128 are rounded to FP16 once.
+            const double rounded = format == WeightFormat::int4_g128 ? 0x1p-11 : 0;
+            const double tolerance = magnitude * ((static_cast<double>(k) / 16 + 48) * 0x1p-24 * 32 + rounded) + 1e-6;
             ASSERT_NEAR(got[static_cast<size_t>(row * n + i)], want, tolerance) << format_info(format).name << " " << n << "x" << k << " rows " << rows << " row " << row << " output " << i;
           }
       }
     }
+  }
+}
+
+// Scales beyond what the packed format holds at its own unit: then products take a larger one, without a loss.
+TEST_F(CudaLinear, LargeScalesTakeALargerUnit) {
+  for (const float largest : {3.f, 700.f, 60000.f}) {
+    backend_ = make_cuda_backend({.path = tested_path()}).value();
+    constexpr int64_t kN = 200, kK = 768;
+    RandomWeight weight = random_weight(WeightFormat::int4_g128, kN, kK);
+    for (const size_t block : {size_t{5}, static_cast<size_t>(random_() % (kN * kK / 128))}) {
+      const uint16_t bits = f32_to_f16(largest);
+      weight.bytes[block * 66] = static_cast<uint8_t>(bits), weight.bytes[block * 66 + 1] = static_cast<uint8_t>(bits >> 8);
+    }
+    format_info(WeightFormat::int4_g128).decode(weight.bytes.data(), kN * kK / 128, weight.values.data());
+    const HostWeight parts[] = {weight.host};
+    const Weight prepared = backend_->prepare(WeightRole::linear, parts).value();
+    std::vector<float> back(weight.values.size(), NAN);
+    ASSERT_TRUE(backend_->unpack(prepared, 0, kN, back.data()));
+    ASSERT_TRUE(backend_->reserve({.rows = 320, .seqs = 8, .logit_rows = 8, .context = 1024, .hidden = 768, .max_k = 768, .max_n = 256,
+                                   .vocabulary = 256, .max_heads = 8, .max_head_dim = 64}));
+    const std::vector<float> x = random_values(static_cast<size_t>(300 * kK));
+    std::vector<float> row0;
+    for (const int64_t rows : {1, 3, 16, 40, 300}) {
+      Matrix in = upload({x.begin(), x.begin() + rows * kK}, rows, kK, DType::f16), out = poisoned(rows, kN, DType::f32);
+      backend_->ops().linear({.x = in.view, .w = &prepared, .out = out.view});
+      const std::vector<float> got = download(out.view);
+      if (rows == 1) row0 = {got.begin(), got.begin() + kN};
+      EXPECT_EQ(std::memcmp(got.data(), row0.data(), row0.size() * 4), 0) << largest << ", rows " << rows;
+      for (int64_t i = 0; i < kN; ++i) {
+        double want = 0, magnitude = 0, inputs = 0;
+        for (int64_t j = 0; j < kK; ++j) {
+          const double input = f16_to_f32(f32_to_f16(x[static_cast<size_t>((rows - 1) * kK + j)])), product = input * weight.values[static_cast<size_t>(i * kK + j)];
+          want += product, magnitude += std::fabs(product), inputs += std::fabs(input);
+        }
+        // Weights far below the largest lose what a half below the unit cannot hold: half of 2^-24 units, of at most 2^22.
+        const double unit = largest < 256 ? 0x1p14 : 0x1p22;
+        ASSERT_NEAR(got[static_cast<size_t>((rows - 1) * kN + i)], want, magnitude * 0x1p-10 + inputs * unit * 0x1p-25) << largest << ", rows " << rows << ", output " << i;
+      }
+    }
+    EXPECT_EQ(std::memcmp(back.data(), weight.values.data(), back.size() * 4), 0) << largest;
   }
 }
 

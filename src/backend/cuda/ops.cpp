@@ -114,7 +114,7 @@ void CudaOps::embed(const StepView& step, const EmbedArgs& args) {
   const CudaWeight& table = packed(*args.table);
   const Segment& segment = table.segments[0];
   check(segment.kernels->embed({.panels = segment.panels, .token = step.token, .prev = step.prev, .sampled = last_sampled_,
-                                .out = static_cast<float*>(args.out.data), .scale = args.scale, .rows = step.rows,
+                                .out = static_cast<float*>(args.out.data), .scale = args.scale, .unit = segment.unit, .rows = step.rows,
                                 .k = static_cast<int>(args.table->k), .pieces = segment.pieces, .vocabulary = static_cast<int>(args.table->n)},
                                next_site()));
 }
@@ -160,7 +160,7 @@ void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out
     void* to = epilogue == Epilogue::gated ? out : static_cast<float*>(out) + segment.first_column;
     if (rows == 1 && segment.kernels->chain) {
       ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces, .activation = activation,
-                          .weights = segment.panels, .x = params.x, .out = to};
+                          .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
       phase.norm = norm;
       check(chain_.add(*segment.kernels, phase, site_));
       norm.residual_out = nullptr;  // once is enough
@@ -169,6 +169,7 @@ void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out
     params.weights = segment.panels;
     params.n = segment.n;
     params.pieces = segment.pieces;
+    params.unit = segment.unit;
     params.out = to;
     params.norm = norm;
     check(segment.kernels->product(params, act.tiles, epilogue, next_site()));
@@ -253,7 +254,7 @@ void CudaOps::mlp_out(const StepView&, const ProjectArgs& args) { project(args);
 void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns, rows = step.rows, activation = activation_kind(args.activation);
   const ActLayout out = {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(n)};
-  if (rows == 1) {  // the product applies the gate itself
+  if (rows == 1 || (rows > kMidRows && kernels_.gates_prompts)) {  // the product applies the gate itself
     norm_product(args.x, args.norm, *args.w, rows, act_mid_, Epilogue::gated, out, activation);
     return;
   }
@@ -305,7 +306,7 @@ void CudaOps::linear(const LinearArgs& args) {
   // Parts are padded apart: each comes out at its own columns.
   int64_t first = 0;
   for (const PartPlace& part : packed(*args.w).parts) {
-    QUINTET_CHECK(part.piece_scale == 1, "gate and up go through mlp_in");
+    QUINTET_CHECK(part.rows.rows == 16, "gate and up go through mlp_in");
     const Segment& segment = packed(*args.w).segments[static_cast<size_t>(part.segment)];
     PlainMatrix out = plain(args.out);
     out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);

@@ -64,12 +64,12 @@ Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWe
     const bool alternate = role == WeightRole::gate_up;
     // Parts of one format share a segment, so that their product is one launch.
     if (packed.segments.empty() || packed.segments.back().kernels != kernels) {
-      packed.segments.push_back({.kernels = kernels, .pieces = padded_inputs(static_cast<int>(part.k)) / kernels->piece_k});
+      packed.segments.push_back({.kernels = kernels, .pieces = padded_inputs(static_cast<int>(part.k)) / kernels->piece_k, .unit = kernels->unit});
     }
     Segment& segment = packed.segments.back();
     const int index = static_cast<int>(packed.parts.size());
-    packed.parts.push_back({.segment = static_cast<int>(packed.segments.size()) - 1, .first_row = segment.n,
-                            .piece_scale = alternate ? 2 : 1, .piece_offset = alternate ? index : 0, .n = static_cast<int>(part.n)});
+    packed.parts.push_back({.segment = static_cast<int>(packed.segments.size()) - 1, .first_row = alternate ? 0 : segment.n,
+                            .rows = alternate ? PieceRows{.rows = 8, .first = index * 8} : PieceRows{}, .n = static_cast<int>(part.n)});
     if (!alternate && part.n % 16 && &part != &parts.back())
       return bad_input(fmt::format("tensor {}: found {} rows, allowed on the GPU are multiples of 16", part.name, part.n));
     segment.n += static_cast<int>(part.n);
@@ -111,32 +111,47 @@ Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight
     TRY_ASSIGN(void* device, arena_.allocate(segment.bytes()));
     segment.panels = static_cast<uint8_t*>(device);
     weight.bytes += segment.bytes();
-    QUINTET_CUDA(cudaMemsetAsync(device, 0, segment.bytes(), site_.stream));
   }
-  for (size_t i = 0; i < parts.size(); ++i)
-    TRY(pack_part(parts[i], packed->segments[static_cast<size_t>(packed->parts[i].segment)], packed->parts[i]));
+  bool done = false;
+  while (!done) {
+    TRY_ASSIGN(done, pack_parts(parts, *packed));
+  }
   weight.packed = std::move(packed);
   return weight;
 }
 
-Status WeightPacker::pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place) {
+Result<bool> WeightPacker::pack_parts(std::span<const HostWeight> parts, CudaWeight& packed) {
+  for (const Segment& segment : packed.segments) QUINTET_CUDA(cudaMemsetAsync(segment.panels, 0, segment.bytes(), site_.stream));
+  bool done = true;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Segment& segment = packed.segments[static_cast<size_t>(packed.parts[i].segment)];
+    TRY_ASSIGN(const PackFault fault, pack_part(parts[i], segment, packed.parts[i]));
+    if (fault == PackFault::not_finite)
+      return bad_input(fmt::format("tensor {}: found NaN or Inf in its weights or scales, allowed are finite ones", parts[i].name));
+    if (fault == PackFault::none || !done) continue;
+    segment.unit *= 256;
+    done = false;
+  }
+  return done;
+}
+
+Result<PackFault> WeightPacker::pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place) {
   const auto row_bytes = static_cast<size_t>(part.row_bytes());
-  if (!flag_.get()) QUINTET_CUDA(cudaMalloc(flag_.out(), sizeof(uint32_t)));
-  QUINTET_CUDA(cudaMemsetAsync(flag_.get(), 0, sizeof(uint32_t), site_.stream));
+  if (!flag_.get()) QUINTET_CUDA(cudaMalloc(flag_.out(), sizeof(PackFault)));
+  QUINTET_CUDA(cudaMemsetAsync(flag_.get(), 0, sizeof(PackFault), site_.stream));
   // Whole pieces of 16 rows, so that no two chunks write one word.
   TRY(uploader_.send(part.bytes, 16 * row_bytes, site_.stream, [&](size_t offset, std::span<const uint8_t> chunk, cudaStream_t stream) {
     const auto row = static_cast<int>(offset / row_bytes);
     const PackParams params = {.file = chunk.data(), .panels = segment.panels, .n = static_cast<int>(chunk.size() / row_bytes),
-                               .k = static_cast<int>(part.k), .pieces = segment.pieces, .piece_scale = place.piece_scale,
-                               .piece_offset = place.piece_offset + (place.piece_scale == 1 ? place.first_row + row : row * 2) / 16,
-                               .bad = static_cast<uint32_t*>(flag_.get())};
+                               .k = static_cast<int>(part.k), .pieces = segment.pieces, .place = place.rows,
+                               .first_piece = place.rows.piece(place.first_row + row),
+                               .unit = segment.unit, .fault = static_cast<PackFault*>(flag_.get())};
     return segment.kernels->pack(params, {.stream = stream, .multiprocessors = site_.multiprocessors, .dependent = false});
   }));
-  uint32_t bad = 0;
-  QUINTET_CUDA(cudaMemcpyAsync(&bad, flag_.get(), sizeof(bad), cudaMemcpyDeviceToHost, site_.stream));
+  PackFault fault = PackFault::none;
+  QUINTET_CUDA(cudaMemcpyAsync(&fault, flag_.get(), sizeof(fault), cudaMemcpyDeviceToHost, site_.stream));
   QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
-  if (bad) return bad_input(fmt::format("tensor {}: found NaN or Inf in its weights or scales, allowed are finite ones", part.name));
-  return {};
+  return fault;
 }
 
 Status WeightPacker::unpack(const Weight& weight, int64_t first, int64_t count, float* out) {
@@ -153,10 +168,10 @@ Status WeightPacker::unpack(const Weight& weight, int64_t first, int64_t count, 
     const int64_t from = std::max(first, part_first), to = std::min(first + count, part_first + place.n);
     if (from < to) {
       const Segment& segment = packed.segments[static_cast<size_t>(place.segment)];
-      const int64_t local = from - part_first + (place.piece_scale == 1 ? place.first_row : 0);
+      const int64_t local = from - part_first + place.first_row;
       const UnpackParams params = {.panels = segment.panels, .out = device + done * weight.k, .first = static_cast<int>(local),
                                    .count = static_cast<int>(to - from), .k = static_cast<int>(weight.k), .pieces = segment.pieces,
-                                   .piece_scale = place.piece_scale, .piece_offset = place.piece_offset};
+                                   .first_piece = 0, .place = place.rows, .unit = segment.unit};
       QUINTET_CUDA(segment.kernels->unpack(params, site_));
       done += to - from;
     }

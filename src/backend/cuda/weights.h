@@ -11,12 +11,13 @@
 
 namespace quintet::cuda {
 
-/// A run of outputs in one format. Merged parts share a segment; gate and up of one format alternate by 16 rows.
+/// A run of outputs in one format. Merged parts share a segment; gate and up of one format alternate by 8 rows.
 struct Segment {
   const ProductKernels* kernels = nullptr;
   uint8_t* panels = nullptr;
   int n = 0;         ///< padded to whole units of every kernel variant
   int pieces = 0;    ///< a row
+  float unit = 1;    ///< products multiply by it (formats/format.cuh)
   int first_column = 0;  ///< where its outputs begin among the weight's padded outputs
 
   size_t bytes() const { return static_cast<size_t>(n / 16) * static_cast<size_t>(pieces) * static_cast<size_t>(kernels->piece_bytes); }
@@ -24,8 +25,8 @@ struct Segment {
 
 struct PartPlace {
   int segment = 0;
-  int first_row = 0;  ///< row of the segment, before alternating
-  int piece_scale = 1, piece_offset = 0;
+  int first_row = 0;  ///< of the segment; 0 where rows alternate
+  PieceRows rows;
   int n = 0;
 };
 
@@ -53,7 +54,9 @@ class WeightPacker {
   /// Segments and places of the parts, without memory.
   Result<CudaWeight> lay_out(WeightRole role, std::span<const HostWeight> parts) const;
   Result<Weight> prepare_vector(const HostWeight& part);
-  Status pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place);
+  /// Packs all parts; false: a segment needs a larger unit, which it has now.
+  Result<bool> pack_parts(std::span<const HostWeight> parts, CudaWeight& packed);
+  Result<PackFault> pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place);
   Status reserve_staging(size_t bytes);
 
   const Kernels& kernels_;

@@ -7,17 +7,21 @@
 // A format F gives:
 //   kPieceK, kPieceBytes      inputs and bytes of a piece
 //   kGroupSteps               k16 steps that share a scale; 0: the numbers are the weights themselves
+//   kUnit                     where it is given: the numbers are the weights divided by a unit, this power of two or, of a weight
+//                             whose scales are too large for that, a larger one; products multiply their sums by it
 //   kHasMin                   w = scale * q - minimum (a minimum a group)
-//   Regs, load(), fragment()  a lane's numbers of a piece, and those of one k16 step as four half2 of exact values
+//   Regs, load(), fragment()  a lane's numbers of a piece, and those of one k16 step as four half2
 //   scale(), minimum()        FP32 values of a group of a row
 //   kFileBlockK, kFileBlockBytes           the block of the model file
 //   file_number(), pack_scales(), Store    its way into a piece; `first` is where in the block the piece begins
-//   value()                                the weight, by the operations of the scalar codec in their order
+//   value()                                the weight (over the unit), by the operations of the scalar codec in their order
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include <cstdint>
+
+#include "backend/cuda/formats/pack_fault.h"
 
 namespace quintet::cuda {
 
@@ -34,8 +38,8 @@ __device__ __forceinline__ uint32_t half2_sub(uint32_t a, uint32_t b) {
   half2 r = __hsub2(*reinterpret_cast<half2*>(&a), *reinterpret_cast<half2*>(&b));
   return *reinterpret_cast<uint32_t*>(&r);
 }
-__device__ __forceinline__ uint32_t half2_fma(uint32_t a, uint32_t b, uint32_t c) {
-  half2 r = __hfma2(*reinterpret_cast<half2*>(&a), *reinterpret_cast<half2*>(&b), *reinterpret_cast<half2*>(&c));
+__device__ __forceinline__ uint32_t half2_fma(uint32_t a, half2 b, half2 c) {
+  half2 r = __hfma2(*reinterpret_cast<half2*>(&a), b, c);
   return *reinterpret_cast<uint32_t*>(&r);
 }
 /// (a & b) | c in one instruction.
@@ -57,13 +61,11 @@ __device__ __forceinline__ void nibbles_to_half(uint32_t v, uint32_t (&a)[4]) {
   const half2 sixteenth = __half2half2(__float2half_rn(1.f / 16));
   const half2 high_offset = __half2half2(__float2half_rn(-64.f - kZero));
   const uint32_t offset = *reinterpret_cast<const uint32_t*>(&low_offset);
-  const uint32_t scale = *reinterpret_cast<const uint32_t*>(&sixteenth);
-  const uint32_t back = *reinterpret_cast<const uint32_t*>(&high_offset);
   const uint32_t next = v >> 8;
   a[0] = half2_sub(and_or(v, kLow, kExponent), offset);
-  a[1] = half2_fma(and_or(v, kHigh, kExponent), scale, back);
+  a[1] = half2_fma(and_or(v, kHigh, kExponent), sixteenth, high_offset);
   a[2] = half2_sub(and_or(next, kLow, kExponent), offset);
-  a[3] = half2_fma(and_or(next, kHigh, kExponent), scale, back);
+  a[3] = half2_fma(and_or(next, kHigh, kExponent), sixteenth, high_offset);
 }
 
 __device__ __forceinline__ float half_at(const uint8_t* bytes, int index) {
@@ -106,6 +108,18 @@ struct NibbleStore {
   }
   __device__ static int get(const uint8_t* piece, int lane, int step, int index) {
     return (word(const_cast<uint8_t*>(piece), lane, step) >> nibble_bit(index)) & 15;
+  }
+};
+
+/// The same, each word turned two bits to the left.
+struct RotatedNibbleStore {
+  __device__ static void put(uint8_t* piece, int lane, int step, int index, int number) {
+    const uint32_t nibble = static_cast<uint32_t>(number) << nibble_bit(index);
+    NibbleStore::word(piece, lane, step) |= __funnelshift_l(nibble, nibble, 2);
+  }
+  __device__ static int get(const uint8_t* piece, int lane, int step, int index) {
+    const uint32_t word = NibbleStore::word(const_cast<uint8_t*>(piece), lane, step);
+    return (__funnelshift_r(word, word, 2) >> nibble_bit(index)) & 15;
   }
 };
 

@@ -63,7 +63,7 @@ struct KQuant {
         const uint32_t shifted = from >= to ? word >> (from - to) : word << (to - from);
         const uint32_t nibble = and_or(r / 2 ? next : v, r % 2 ? 0x00f000f0 : 0x000f000f, 0x64006400);
         const uint32_t number = and_or(shifted, r % 2 ? kMask * 0x01000100u : kMask * 0x00100010u, nibble);
-        a[r] = r % 2 ? half2_fma(number, *reinterpret_cast<const uint32_t*>(&sixteenth), *reinterpret_cast<const uint32_t*>(&high_offset))
+        a[r] = r % 2 ? half2_fma(number, sixteenth, high_offset)
                      : half2_sub(number, *reinterpret_cast<const uint32_t*>(&low_offset));
       }
     }

@@ -1,5 +1,5 @@
 // Gate and up from the partial sums of their product: slices added in order, activation(gate) * up, as operand B of the
-// product after. Pieces of 16 gate and 16 up outputs alternate in the columns.
+// product after. 8 outputs of gate and 8 of up alternate in the columns.
 #pragma once
 
 #include "backend/cuda/kernels/activation_function.cuh"
@@ -20,9 +20,9 @@ __global__ void __launch_bounds__(128) gate_rows(const __grid_constant__ GatePar
     *reinterpret_cast<half2*>(p.out + p.layout.index(row, n)) = __float2half2_rn(0.f);
     return;
   }
-  const size_t gate_at = static_cast<size_t>(n / 16) * 32 + n % 16;
+  const size_t gate_at = static_cast<size_t>(n / 8) * 16 + n % 8;
   const float* from = p.partial + static_cast<size_t>(row) * p.stride + gate_at;
-  const float2 gate = add_slices<float2>(from, p.slice_stride, p.slices), up = add_slices<float2>(from + 16, p.slice_stride, p.slices);
+  const float2 gate = add_slices<float2>(from, p.slice_stride, p.slices), up = add_slices<float2>(from + 8, p.slice_stride, p.slices);
   *reinterpret_cast<half2*>(p.out + p.layout.index(row, n)) =
       __floats2half2_rn(activate(p.activation, gate.x) * up.x, activate(p.activation, gate.y) * up.y);
 }

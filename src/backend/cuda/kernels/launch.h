@@ -25,6 +25,7 @@ struct LaunchSite {
 struct ProductKernels {
   WeightFormat format;
   int piece_k, piece_bytes;
+  float unit;  ///< see formats/format.cuh; 1 where weights are packed as they are
   /// Phases of one row in one launch (row_chain_sm90.cuh); sets what depends on the format and the device. Null: one row goes
   /// through `product`.
   cudaError_t (*chain)(ChainParams&, const LaunchSite&);
@@ -37,6 +38,7 @@ struct ProductKernels {
 
 /// All launchers of one set of kernels.
 struct Kernels {
+  bool gates_prompts;  ///< whether the product of more than kMidRows rows takes Epilogue::gated
   int norm_columns;  ///< inputs at most that the product of one row can norm itself (RowNorm)
   /// Inputs at most of the product of one row, on a device with this much shared memory a block; `gated`: of gate and up.
   int (*row_inputs)(int shared_bytes, bool gated);

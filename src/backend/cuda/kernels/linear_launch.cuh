@@ -16,7 +16,7 @@ namespace quintet::cuda::QUINTET_CUDA_PATH {
 template <class Format>
 cudaError_t launch_pack(const PackParams& p, const LaunchSite& site) {
   return launch_kernel<PackParams>(pack_panels<Format>, p,
-                                   {.grid = dim3(static_cast<unsigned>((p.k + Format::kPieceK - 1) / Format::kPieceK), static_cast<unsigned>((p.n + 15) / 16)),
+                                   {.grid = dim3(static_cast<unsigned>((p.k + Format::kPieceK - 1) / Format::kPieceK), static_cast<unsigned>((p.n + p.place.rows - 1) / p.place.rows)),
                                     .block = dim3(32)}, site);
 }
 
@@ -35,7 +35,9 @@ cudaError_t launch_embed(const EmbedParams& p, const LaunchSite& site) {
 
 template <class Format>
 constexpr ProductKernels product_kernels_of(WeightFormat format) {
-  return {format, Format::kPieceK, Format::kPieceBytes, kLaunchChain<Format>, launch_product<Format>, launch_pack<Format>, launch_unpack<Format>, launch_embed<Format>};
+  float unit = 1;
+  if constexpr (requires { Format::kUnit; }) unit = Format::kUnit;
+  return {format, Format::kPieceK, Format::kPieceBytes, unit, kLaunchChain<Format>, launch_product<Format>, launch_pack<Format>, launch_unpack<Format>, launch_embed<Format>};
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -77,7 +77,9 @@ cudaError_t launch_mid_rows(const ProductParams& p, Epilogue epilogue, const Lau
 }
 
 template <class Format>
-cudaError_t launch_prompt(const ProductParams& p, const LaunchSite& site) {
+cudaError_t launch_prompt(ProductParams p, Epilogue epilogue, const LaunchSite& site) {
+  if (epilogue == Epilogue::partial) return cudaErrorInvalidValue;
+  p.gated = epilogue == Epilogue::gated;
   constexpr auto kKernel = linear_prompt<Format>;
   constexpr size_t kBytes = PromptRing<Format>::kSharedBytes;
   if (const cudaError_t code = allow_shared<ProductParams>(kKernel, kBytes); code != cudaSuccess) return code;
@@ -92,7 +94,7 @@ cudaError_t launch_wide(const ProductParams& p, int tiles, Epilogue epilogue, co
     if (const cudaError_t code = launch_input_sums<Format>(p, tiles, site); code != cudaSuccess) return code;
   if (tiles == 32) return launch_mid_rows<Format, 32>(p, epilogue, site);
   if (tiles == 64) return launch_mid_rows<Format, 64>(p, epilogue, site);
-  return epilogue == Epilogue::whole ? launch_prompt<Format>(p, site) : cudaErrorInvalidValue;
+  return launch_prompt<Format>(p, epilogue, site);
 }
 
 /// More than one row: one row goes through launch_chain.

@@ -11,7 +11,7 @@
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/ring.cuh"
-#include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/kernels/wgmma_pieces.cuh"
 
 namespace quintet::cuda {
 
@@ -35,7 +35,8 @@ template <class Format, int kRows, Epilogue kEpilogue>
 __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_constant__ ProductParams p) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   using Ring = MidRing<Format, kRows, kEpilogue>;
-  constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps, kSums = kRows / 2;
+  constexpr bool kFlows = Format::kGroupSteps == 0;
+  constexpr int kSums = kRows / 2;
   constexpr int kSplit = kEpilogue == Epilogue::partial ? kSlices : 1;
   extern __shared__ uint8_t raw[];
   uint8_t* ring = raw + (1024 - shared_address(raw) % 1024) % 1024;
@@ -83,10 +84,21 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
     float sum[kSums];
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sum[i] = 0;
-    int next_slice = 1;
+    uint32_t a[4][4];  // fragments in turn
+    int next_slice = 1, undrained = -1;  // the stage that products under way still read
+    const auto drain = [&] {
+      if (undrained >= 0) ring_release(shared_address(&empty[undrained]), lane, p.arriving_lanes);
+      undrained = -1;
+    };
+    const auto settle = [&] {
+      wgmma_wait<0>();
+      hold(sum);
+      drain();
+    };
     float* total = totals + threadIdx.x;
     for (int piece = first_piece(unit); piece < last_piece(unit); ++piece) {
       if (kSplit == 1 && piece == slice_begin(p.pieces, next_slice)) {
+        if (kFlows) settle();
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
           float& t = total[i * kMidGroups * 128];
@@ -98,56 +110,25 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
       barrier_wait(shared_address(&full[stage]), parity);
       const uint8_t* act = ring + stage * Ring::kStageBytes;
       const uint8_t* own = act + Ring::kActBytes + warp * Format::kPieceBytes;
-      const uint64_t b = wgmma_descriptor(shared_address(act));
+      const WgmmaOperand b = {.first = wgmma_descriptor(shared_address(act)), .rows = kRows};
       typename Format::Regs regs;
       regs.load(own, lane);
-      // A k64 tile of activations is kRows x 128 bytes, a k16 step within it 32 bytes: both in units of 16 bytes.
-      const auto operand = [&](int step) { return b + static_cast<uint64_t>(step / 4 * (kRows * 128 >> 4) + step % 4 * 2); };
+      if constexpr (kFlows) {
+        flow_piece<Format>(regs, b, a, sum, drain);
+        undrained = stage;
+      } else {
+        const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + q * 2;
 #pragma unroll
-      for (int group = 0; group < kSteps / kGroup; ++group) {
-        float fresh[kSums];
-        float(&d)[kSums] = Format::kGroupSteps ? fresh : sum;
-        uint32_t a[4][4];
-        Format::fragment(regs, group * kGroup, a[0]);
-        if (kGroup > 1) Format::fragment(regs, group * kGroup + 1, a[1]);
-        wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kGroup; ++step) {  // two dequantized fragments ahead of the one that is read
-          wgmma_f16(d, a[step & 3], operand(group * kGroup + step), Format::kGroupSteps ? step > 0 : 1);
-          wgmma_commit();
-          if (step + 2 < kGroup) {
-            if (step > 1) wgmma_wait<2>();
-            Format::fragment(regs, group * kGroup + step + 2, a[(step + 2) & 3]);
-            wgmma_fence();
-          }
+        for (int group = 0; group < Format::kPieceK / 16 / Format::kGroupSteps; ++group) {
+          float fresh[kSums];
+          multiply_group<Format>(regs, b, group, fresh);
+          add_group<Format>(own, group, g, inputs + group * kRows, fresh, sum);
         }
-        wgmma_wait<0>();
-        if (Format::kGroupSteps) {
-          const float s0 = Format::scale(own, group, g), s1 = Format::scale(own, group, g + 8);
-#pragma unroll
-          for (int i = 0; i < kSums; i += 4) {
-            sum[i] = fmaf(d[i], s0, sum[i]);
-            sum[i + 1] = fmaf(d[i + 1], s0, sum[i + 1]);
-            sum[i + 2] = fmaf(d[i + 2], s1, sum[i + 2]);
-            sum[i + 3] = fmaf(d[i + 3], s1, sum[i + 3]);
-          }
-          if constexpr (Format::kHasMin) {
-            const float m0 = Format::minimum(own, group, g), m1 = Format::minimum(own, group, g + 8);
-            const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + group * kRows + q * 2;
-#pragma unroll
-            for (int i = 0; i < kSums; i += 4) {
-              const float2 of = *reinterpret_cast<const float2*>(inputs + i * 2);
-              sum[i] = fmaf(of.x, -m0, sum[i]);
-              sum[i + 1] = fmaf(of.y, -m0, sum[i + 1]);
-              sum[i + 2] = fmaf(of.x, -m1, sum[i + 2]);
-              sum[i + 3] = fmaf(of.y, -m1, sum[i + 3]);
-            }
-          }
-        }
+        ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       }
-      ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       if (++stage == Ring::kStages) stage = 0, parity ^= 1;
     }
+    if (kFlows) settle();
 
     // Sums i of a lane: row i / 4 * 8 + 2 q + i % 2, output g or, for i & 2, g + 8 of the warp's 16.
     const int row0 = q * 2;
@@ -157,7 +138,7 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
     for (int i = 0; i < kSums; ++i) {
       const int row = row0 + i / 4 * 8 + (i & 1);
       const float value = kSplit == 1 ? total[i * kMidGroups * 128] + sum[i] : sum[i];
-      if (row < p.rows) out[static_cast<size_t>(row) * p.out_stride + (i & 2) * 4] = value;
+      if (row < p.rows) out[static_cast<size_t>(row) * p.out_stride + (i & 2) * 4] = value * p.unit;
     }
   }
 #endif

@@ -6,10 +6,11 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/formats/format.cuh"
+#include "backend/cuda/kernels/activation_function.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/ring.cuh"
-#include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/kernels/wgmma_pieces.cuh"
 
 namespace quintet::cuda {
 
@@ -35,12 +36,12 @@ __device__ __forceinline__ void prompt_tile(int t, int tiles_n, int tiles_m, int
   m = within / width;
 }
 
-/// p.x: operand B in 128-byte swizzle, [row tiles][k / 64][128 rows][128 bytes]; p.out: f32 [rows][out_stride].
+/// p.x: operand B in 128-byte swizzle, [row tiles][k / 64][128 rows][128 bytes]; p.out: f32 [rows][out_stride], or gated.
 template <class Format>
 __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_constant__ ProductParams p) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   using Ring = PromptRing<Format>;
-  constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
+  constexpr bool kFlows = Format::kGroupSteps == 0;
   extern __shared__ uint8_t raw[];
   uint8_t* ring = raw + (1024 - shared_address(raw) % 1024) % 1024;
   __shared__ __align__(8) uint64_t full[Ring::kStages], empty[Ring::kStages];
@@ -85,72 +86,68 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
     float total[64], sum[64];
 #pragma unroll
     for (int i = 0; i < 64; ++i) total[i] = 0, sum[i] = 0;
-    int next_slice = 1;
+    uint32_t a[4][4];  // fragments in turn
+    int next_slice = 1, undrained = -1;  // the stage that products under way still read
+    const auto drain = [&] {
+      if (undrained >= 0) ring_release(shared_address(&empty[undrained]), lane, p.arriving_lanes);
+      undrained = -1;
+    };
+    const auto settle = [&] {
+      wgmma_wait<0>();
+      hold(sum);
+      drain();
+    };
     for (int piece = 0; piece < p.pieces; ++piece) {
       if (piece == slice_begin(p.pieces, next_slice)) {
         ++next_slice;
+        if (kFlows) settle();
 #pragma unroll
         for (int i = 0; i < 64; ++i) total[i] += sum[i], sum[i] = 0;
       }
       barrier_wait(shared_address(&full[stage]), parity);
       const uint8_t* act = ring + stage * Ring::kStageBytes;
       const uint8_t* own = act + Ring::kActBytes + (half_index * 4 + warp) * Format::kPieceBytes;
-      const uint64_t b = wgmma_descriptor(shared_address(act));
+      const WgmmaOperand b = {.first = wgmma_descriptor(shared_address(act)), .rows = kPromptRows};
       typename Format::Regs regs;
       regs.load(own, lane);
-      // A k64 tile of activations is 16 KiB, a k16 step within it 32 bytes: both in units of 16 bytes.
-      const auto operand = [&](int step) { return b + static_cast<uint64_t>(step / 4 * (kPromptRows * 128 >> 4) + step % 4 * 2); };
+      if constexpr (kFlows) {
+        flow_piece<Format>(regs, b, a, sum, drain);
+        undrained = stage;
+      } else {
+        const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + q * 2;
 #pragma unroll
-      for (int group = 0; group < kSteps / kGroup; ++group) {
-        float fresh[64];
-        float(&d)[64] = Format::kGroupSteps ? fresh : sum;
-        uint32_t a[4][4];
-        Format::fragment(regs, group * kGroup, a[0]);
-        if (kGroup > 1) Format::fragment(regs, group * kGroup + 1, a[1]);
-        wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kGroup; ++step) {  // two dequantized fragments ahead of the one that is read
-          wgmma_f16(d, a[step & 3], operand(group * kGroup + step), Format::kGroupSteps ? step > 0 : 1);
-          wgmma_commit();
-          if (step + 2 < kGroup) {
-            if (step > 1) wgmma_wait<2>();
-            Format::fragment(regs, group * kGroup + step + 2, a[(step + 2) & 3]);
-            wgmma_fence();
-          }
+        for (int group = 0; group < Format::kPieceK / 16 / Format::kGroupSteps; ++group) {
+          float fresh[64];
+          multiply_group<Format>(regs, b, group, fresh);
+          add_group<Format>(own, group, g, inputs + group * kPromptRows, fresh, sum);
         }
-        wgmma_wait<0>();
-        if (Format::kGroupSteps) {
-          const float s0 = Format::scale(own, group, g), s1 = Format::scale(own, group, g + 8);
-#pragma unroll
-          for (int i = 0; i < 64; i += 4) {
-            sum[i] = fmaf(d[i], s0, sum[i]);
-            sum[i + 1] = fmaf(d[i + 1], s0, sum[i + 1]);
-            sum[i + 2] = fmaf(d[i + 2], s1, sum[i + 2]);
-            sum[i + 3] = fmaf(d[i + 3], s1, sum[i + 3]);
-          }
-          if constexpr (Format::kHasMin) {
-            const float m0 = Format::minimum(own, group, g), m1 = Format::minimum(own, group, g + 8);
-            const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + group * kPromptRows + q * 2;
-#pragma unroll
-            for (int i = 0; i < 64; i += 4) {
-              const float2 of = *reinterpret_cast<const float2*>(inputs + i * 2);
-              sum[i] = fmaf(of.x, -m0, sum[i]);
-              sum[i + 1] = fmaf(of.y, -m0, sum[i + 1]);
-              sum[i + 2] = fmaf(of.x, -m1, sum[i + 2]);
-              sum[i + 3] = fmaf(of.y, -m1, sum[i + 3]);
-            }
-          }
-        }
+        ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       }
-      ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       if (++stage == Ring::kStages) stage = 0, parity ^= 1;
     }
-    const int output = n * kPromptOutputs + half_index * 64 + warp * 16 + g;
+    if (kFlows) settle();
+    const int piece_output = n * kPromptOutputs + half_index * 64 + warp * 16, first_row = m * kPromptRows;
+    if (p.gated) {
+      // A lane has gate and up of output g of the piece's 8 for two rows; turned over, two outputs of row g, which lie side by side.
+#pragma unroll
+      for (int i = 0; i < 64; i += 4) {
+        float gated[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          gated[r] = activate(p.activation, (total[i + r] + sum[i + r]) * p.unit) * ((total[i + 2 + r] + sum[i + 2 + r]) * p.unit);
+        const half2 two_rows = __floats2half2_rn(gated[0], gated[1]);
+        const uint32_t two_outputs = transposed_8x8(*reinterpret_cast<const uint32_t*>(&two_rows));
+        const int row = first_row + i / 4 * 8 + g;
+        if (row < p.rows) *reinterpret_cast<uint32_t*>(static_cast<__half*>(p.out) + p.out_layout.index(row, piece_output / 2 + q * 2)) = two_outputs;
+      }
+      continue;
+    }
+    const int output = piece_output + g;
     float* out = static_cast<float*>(p.out) + output;
 #pragma unroll
     for (int i = 0; i < 64; ++i) {
-      const int row = m * kPromptRows + i / 4 * 8 + q * 2 + (i & 1);
-      if (row < p.rows) out[static_cast<size_t>(row) * p.out_stride + (i >> 1 & 1) * 8] = total[i] + sum[i];
+      const int row = first_row + i / 4 * 8 + q * 2 + (i & 1);
+      if (row < p.rows) out[static_cast<size_t>(row) * p.out_stride + (i >> 1 & 1) * 8] = (total[i] + sum[i]) * p.unit;
     }
   }
 #endif

@@ -17,7 +17,7 @@
 
 namespace quintet::cuda {
 
-/// Pieces of 16 outputs of a group of warps: gate and up of the same outputs, or one.
+/// Pieces of a group of warps: two of 8 outputs of gate and 8 of up each, or one of 16 outputs.
 __host__ __device__ constexpr int row_pieces(Epilogue epilogue) { return epilogue == Epilogue::gated ? 2 : 1; }
 __host__ __device__ constexpr int row_group_threads(Epilogue epilogue) { return row_pieces(epilogue) * kSlices * 32; }
 inline constexpr int kRowThreads = 512;  ///< of a block at most, and where the row is normed
@@ -158,10 +158,11 @@ __global__ void __launch_bounds__(kRowThreads, 1) linear_row_sm80(const __grid_c
     }
     // One barrier of the group a unit: whoever writes this half again has passed the next one, which the readers here reach first.
     asm volatile("bar.sync %0,%1;" ::"r"(group + 1), "n"(kGroupThreads) : "memory");
-    const auto total = [&](int i) { return ((slices[0][i] + slices[1][i]) + slices[2][i]) + slices[3][i]; };
+    const auto total = [&](int i) { return (((slices[0][i] + slices[1][i]) + slices[2][i]) + slices[3][i]) * p.unit; };
     const int i = threadIdx.x % kGroupThreads;
     if constexpr (kEpilogue == Epilogue::gated) {
-      if (i < 16) static_cast<__half*>(p.out)[p.out_layout.index(0, unit * 16 + i)] = __float2half_rn(activate(p.activation, total(i)) * total(i + 16));
+      const int gate = i / 8 * 16 + i % 8;
+      if (i < 16) static_cast<__half*>(p.out)[p.out_layout.index(0, unit * 16 + i)] = __float2half_rn(activate(p.activation, total(gate)) * total(gate + 8));
     } else {
       if (i < 16) static_cast<float*>(p.out)[unit * 16 + i] = total(i);
     }

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kSharedWarps * 32, kSharedBlocks) linear_share
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = t * 8 + q * 2 + (i & 1);
-        if (row < p.rows) out[static_cast<size_t>(row) * p.out_stride + (i >> 1) * 8] = kSplit == 1 ? total[0][t][i] + sum[0][t][i] : sum[0][t][i];
+        if (row < p.rows) out[static_cast<size_t>(row) * p.out_stride + (i >> 1) * 8] = (kSplit == 1 ? total[0][t][i] + sum[0][t][i] : sum[0][t][i]) * p.unit;
       }
   }
 }

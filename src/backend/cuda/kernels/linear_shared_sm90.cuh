@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(
         for (int i = 0; i < 4; ++i) {
           const int r = row + (i & 1);
           const float value = kEpilogue == Epilogue::partial ? sum[o][t][i] : total[o][t][i] + sum[o][t][i];
-          if (r < p.rows) out[static_cast<size_t>(r) * p.out_stride + n + (i >> 1) * 8] = value;
+          if (r < p.rows) out[static_cast<size_t>(r) * p.out_stride + n + (i >> 1) * 8] = value * p.unit;
         }
       }
     }

@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(kTileWarps * 32, kTileBlocks) linear_tile_sm80
             const int row = first_row + t * 8 + (i & 1);
             if (row >= p.rows) continue;
             float& to = out[static_cast<size_t>(row) * p.out_stride + o * 16 + (i >> 1) * 8];
-            to = add ? to + sum[o][t][i] : sum[o][t][i];
+            const float value = sum[o][t][i] * p.unit;
+            to = add ? to + value : value;
           }
     };
     int next_slice = 1;

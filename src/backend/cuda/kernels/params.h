@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/formats/pack_fault.h"
 #include "backend/cuda/kernels/activation.h"
 #include "backend/step_view.h"
 
@@ -49,6 +50,7 @@ struct RowNorm {
 struct ProductParams {
   const uint8_t* weights;  ///< panels
   const uint4* x;          ///< activations as operand B: [k / 32][NT][32 lanes], 8 NT rows
+  float unit;              ///< every output is multiplied by it (formats/format.cuh)
   void* out;               ///< partial: f32 [4][rows][n]; whole: f32 [rows][n]; gated: operand B of the next product
   int n;                   ///< outputs, padded to panels
   int pieces;              ///< pieces a row
@@ -57,6 +59,7 @@ struct ProductParams {
   int64_t slice_stride;    ///< elements between the slices of out (partial)
   ActLayout out_layout;    ///< gated
   int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
+  bool gated;              ///< linear_prompt: out is gated
   int stages;              ///< depth of the ring, where it is not the kernel's own
   int arriving_lanes;      ///< see ring_release
   int tile_rows;           ///< of x, where its tiles are larger than the kernel's
@@ -71,18 +74,31 @@ struct InputSumParams {
   int rows;           ///< a multiple of a tile's
 };
 
+/// How rows of a part lie in pieces of 16: `rows` of them a piece, 16, or 8 where gate and up share pieces; they are the piece's
+/// rows from `first` on.
+struct PieceRows {
+  int rows = 16, first = 0;
+
+  __host__ __device__ int piece(int row) const { return row / rows; }
+  __host__ __device__ int local(int row) const { return row % rows + first; }
+};
+
 struct PackParams {
   const uint8_t* file;  ///< [n][k / kFileBlockK] blocks
   uint8_t* panels;      ///< zeroed
   int n, k, pieces;     ///< n: rows of this part
-  int piece_scale, piece_offset;  ///< 16-row piece i of the part becomes piece i * scale + offset (gate and up alternate)
-  uint32_t* bad;        ///< set to 1 where a scale or weight is NaN or Inf
+  PieceRows place;
+  int first_piece;      ///< of the panels: row 0 lies in it
+  float unit;
+  PackFault* fault;     ///< the worst that was met
 };
 
 struct UnpackParams {
   const uint8_t* panels;
   float* out;  ///< [count][k]
-  int first, count, k, pieces, piece_scale, piece_offset;
+  int first, count, k, pieces, first_piece;
+  PieceRows place;
+  float unit;
 };
 
 struct EmbedParams {
@@ -91,7 +107,7 @@ struct EmbedParams {
   const int* prev;
   const Sampled* sampled;
   float* out;        ///< [rows][k]
-  float scale;
+  float scale, unit;
   int rows, k, pieces, vocabulary;
 };
 
@@ -207,6 +223,7 @@ struct alignas(16) ChainPhase {
   int n, pieces;           ///< outputs, padded to panels; pieces a row
   int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
   int window;              ///< attend
+  float unit;              ///< every output of a product is multiplied by it
   const uint8_t* weights;  ///< panels
   const uint4* x;          ///< inputs as operand B of one row, unless they are a norm
   void* out;               ///< whole: f32 [n]; gated: operand B of the next product

@@ -17,6 +17,13 @@ __device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(v
 /// The warp's index, which the compiler then knows to be the same in all of its lanes.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0); }
 
+/// The 8 x 8 halves that a warp holds, lane (g, q) columns 2 q and 2 q + 1 of row g, turned over.
+__device__ __forceinline__ uint32_t transposed_8x8(uint32_t halves) {
+  uint32_t r;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0,%1;" : "=r"(r) : "r"(halves));
+  return r;
+}
+
 /// D += A . B for one 16 x 8 x 16 tile, FP32 accumulators. Fragment layout: PTX ISA, "mma.m16n8k16 with .f16". Volatile keeps
 /// the order of the source, in which chains of products alternate; the compiler's own order ran them one after the other.
 __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {

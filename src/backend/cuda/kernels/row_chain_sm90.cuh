@@ -198,16 +198,16 @@ struct Finisher {
       for (int s = 1; s < kSlices; ++s)
         if (s >= end) part[s] = load_l2(shared + s * kPanel);
     }
-    const float total = ((part[0] + part[1]) + part[2]) + part[3];
+    const float total = (((part[0] + part[1]) + part[2]) + part[3]) * phase.unit;
     if (phase.kind == PhaseKind::whole) {
       static_cast<float*>(phase.out)[panel * kPanel + t] = total;
       return;
     }
-    // Pieces of gate and up alternate: a warp has 16 of each, its even lanes of the first 16 write two neighbours.
-    const float up = __shfl_down_sync(0xffffffffu, total, 16), gated = activate(phase.activation, total) * up, next = __shfl_down_sync(0xffffffffu, gated, 1);
+    // A piece has 8 outputs of gate, then 8 of up; even lanes of gate write two neighbours.
+    const float up = __shfl_down_sync(0xffffffffu, total, 8), gated = activate(phase.activation, total) * up, next = __shfl_down_sync(0xffffffffu, gated, 1);
     const ActLayout layout = {.tiles = 0};
-    if (t % 32 < 16 && t % 2 == 0)
-      *reinterpret_cast<half2*>(static_cast<__half*>(phase.out) + layout.index(0, panel * kPanel / 2 + t / 32 * 16 + t % 16)) = __floats2half2_rn(gated, next);
+    if (t % 16 < 8 && t % 2 == 0)
+      *reinterpret_cast<half2*>(static_cast<__half*>(phase.out) + layout.index(0, panel * kPanel / 2 + t / 16 * 8 + t % 16)) = __floats2half2_rn(gated, next);
   }
 };
 
