@@ -1,67 +1,39 @@
-// Four-bit formats with one symmetric or asymmetric scale a group: the project's INT4 (groups of 128) and GGUF's
-// Q4_0 and Q4_1 (groups of 32).
+// Four-bit formats with one scale a group, and perhaps a minimum: the project's INT4, GGUF's Q4_0 and Q4_1 (groups of 32), and
+// the project's three-bit integers, which take four bits here.
 #pragma once
 
 #include "backend/cuda/formats/format.cuh"
 
 namespace quintet::cuda {
 
-/// INT4, symmetric, groups of 128: w = scale * (q - 8). File block: half scale, 64 bytes, input i in the low (i < 64)
-/// or high nibble of byte i % 64.
-struct Int4G128 {
-  static constexpr int kPieceK = 128, kPieceBytes = 1024 + 32, kGroupSteps = 8;
-  static constexpr bool kHasMin = false;
-  static constexpr int kFileBlockK = 128, kFileBlockBytes = 66;
-  using Regs = NibbleRegs;
-  using Store = NibbleStore;
-
-  __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) {
-    nibbles_to_half<8>(regs.step(step), a);
-  }
-  __device__ static __forceinline__ float scale(const uint8_t* piece, int, int row) { return half_at(piece + 1024, row); }
-  __device__ static __forceinline__ float minimum(const uint8_t*, int, int) { return 0; }
-
-  __device__ static int file_number(const uint8_t* block, int i) {
-    return i < 64 ? block[2 + i] & 15 : block[2 + i - 64] >> 4;
-  }
-  __device__ static bool pack_scales(const uint8_t* block, int, uint8_t* piece, int, int row) {
-    reinterpret_cast<__half*>(piece + 1024)[row] = file_half(block);
-    return is_finite(file_half(block));
-  }
-  __device__ static float value(int number, const uint8_t* piece, int, int row) {
-    return __fmul_rn(static_cast<float>(number - 8), scale(piece, 0, row));
-  }
-};
-
-/// GGUF Q4_0: w = scale * (q - 8), groups of 32; Q4_1: w = scale * q + m. Input i of a block of 32 is the low (i < 16)
-/// or high nibble of byte i % 16.
-template <bool kWithMin>
-struct Q4 {
-  static constexpr int kPieceK = 128, kGroupSteps = 2;
+/// w = scale * (q - 8), or scale * q + m, groups of 32, 64 or 128. File block: half scale, half m, then codes: input i of a
+/// group of g in the low (i < g / 2) or high nibble of byte i % (g / 2).
+template <int kGroup, bool kWithMin>
+struct Int4 {
+  static constexpr int kPieceK = 128, kGroupSteps = kGroup / 16, kGroups = kPieceK / kGroup;
   static constexpr bool kHasMin = kWithMin;
-  static constexpr int kPieceBytes = 1024 + 128 + (kWithMin ? 128 : 0);
-  static constexpr int kFileBlockK = 32, kFileBlockBytes = kWithMin ? 20 : 18;
+  static constexpr int kScales = 1024, kMins = kScales + 32 * kGroups, kPieceBytes = kMins + (kWithMin ? 32 * kGroups : 0);
+  static constexpr int kFileBlockK = kGroup, kFileCodes = kWithMin ? 4 : 2, kFileBlockBytes = kFileCodes + kGroup / 2;
   using Regs = NibbleRegs;
   using Store = NibbleStore;
 
   __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) {
     nibbles_to_half<kWithMin ? 0 : 8>(regs.step(step), a);
   }
-  __device__ static __forceinline__ float scale(const uint8_t* piece, int group, int row) {
-    return half_of_four(piece + 1024, group, row);
-  }
+  __device__ static __forceinline__ float scale(const uint8_t* piece, int group, int row) { return half_of<kGroups>(piece + kScales, group, row); }
   __device__ static __forceinline__ float minimum(const uint8_t* piece, int group, int row) {
-    return -half_of_four(piece + 1024 + 128, group, row);
+    if constexpr (!kWithMin) return 0;
+    return -half_of<kGroups>(piece + kMins, group, row);
   }
 
   __device__ static int file_number(const uint8_t* block, int i) {
-    const uint8_t byte = block[(kWithMin ? 4 : 2) + i % 16];
-    return i < 16 ? byte & 15 : byte >> 4;
+    const uint8_t byte = block[kFileCodes + i % (kGroup / 2)];
+    return i < kGroup / 2 ? byte & 15 : byte >> 4;
   }
   __device__ static bool pack_scales(const uint8_t* block, int, uint8_t* piece, int group, int row) {
-    const int index = row * 4 + group;
-    reinterpret_cast<__half*>(piece + 1024)[index] = file_half(block);
-    if (kWithMin) reinterpret_cast<__half*>(piece + 1024 + 128)[index] = file_half(block + 2);
+    const int index = row * kGroups + group;
+    reinterpret_cast<__half*>(piece + kScales)[index] = file_half(block);
+    if constexpr (kWithMin) reinterpret_cast<__half*>(piece + kMins)[index] = file_half(block + 2);
     return is_finite(file_half(block)) && (!kWithMin || is_finite(file_half(block + 2)));
   }
   __device__ static float value(int number, const uint8_t* piece, int group, int row) {
@@ -69,7 +41,21 @@ struct Q4 {
     return kWithMin ? __fadd_rn(product, -minimum(piece, group, row)) : product;
   }
 };
-using Q4_0 = Q4<false>;
-using Q4_1 = Q4<true>;
+
+/// Three bits: w = scale * (q - 4), or scale * q + m. Two bits of input i of a group of g in byte i % (g / 4), bit pair i / (g / 4);
+/// behind them the third in byte i % (g / 8), bit i / (g / 8).
+template <int kGroup, bool kWithMin>
+struct FileInt3 {
+  using Layout = Int4<kGroup, kWithMin>;
+  static constexpr int kFileBlockK = kGroup, kFileBlockBytes = Layout::kFileCodes + 3 * kGroup / 8;
+  __device__ static int file_number(const uint8_t* block, int i) {
+    const uint8_t *low = block + Layout::kFileCodes, *high = low + kGroup / 4;
+    const int code = (low[i % (kGroup / 4)] >> (i / (kGroup / 4) * 2) & 3) | (high[i % (kGroup / 8)] >> (i / (kGroup / 8)) & 1) << 2;
+    return kWithMin ? code : code + 4;  // q - 4 is (q + 4) - 8
+  }
+  __device__ static bool pack_scales(const uint8_t* block, int first, uint8_t* piece, int group, int row) {
+    return Layout::pack_scales(block, first, piece, group, row);
+  }
+};
 
 }  // namespace quintet::cuda

@@ -12,30 +12,43 @@ __device__ __forceinline__ size_t piece_at(int piece_row, int piece, int pieces)
   return ((static_cast<size_t>(piece_row / 4) * pieces + piece) * 4 + piece_row % 4) * Format::kPieceBytes;
 }
 
+template <class File>
+concept RowScaledFile = requires { requires File::kRowScaled; };
+template <class File>
+concept GridFile = requires { requires File::kHasGrid; };
+
 /// grid: x = pieces, y = 16-row pieces of the part; one warp each, so that no two threads write one word.
-template <class Format>
+template <class Format, class File>
 __global__ void pack_panels(const __grid_constant__ PackParams p) {
+  constexpr bool kSingle = File::kFileBlockK == 1;
   const int lane = threadIdx.x, row0 = blockIdx.y * 16, k0 = blockIdx.x * Format::kPieceK;
   uint8_t* piece = p.panels + piece_at<Format>(blockIdx.y * p.piece_scale + p.piece_offset, blockIdx.x, p.pieces);
-  const size_t row_bytes = static_cast<size_t>(p.k / Format::kFileBlockK) * Format::kFileBlockBytes;
+  const size_t row_bytes = static_cast<size_t>(p.k / File::kFileBlockK) * File::kFileBlockBytes;
+  const auto block_of = [&](int row, int k) { return p.file + row * row_bytes + static_cast<size_t>(k / File::kFileBlockK) * File::kFileBlockBytes; };
   bool good = true;
+  // Scales come first: BF16's numbers are relative to them.
+  constexpr int kGroups = kSingle || File::kFileBlockK > Format::kPieceK ? 1 : Format::kPieceK / File::kFileBlockK;
+  for (int i = lane; i < 16 * kGroups; i += 32) {
+    const int local = i % 16, row = row0 + local, group = i / 16, k = k0 + group * File::kFileBlockK;
+    if (row >= p.n || k >= p.k) continue;
+    const uint8_t* block = block_of(row, k);
+    if constexpr (kSingle) good &= File::pack_row(block, min(Format::kPieceK, p.k - k), piece, local);
+    else if constexpr (RowScaledFile<File>) good &= File::pack_scales(block, k % File::kFileBlockK, piece, group, local, p.row_scales[row]);
+    else good &= File::pack_scales(block, k % File::kFileBlockK, piece, group, local);
+  }
+  __syncwarp();
   for (int step = 0; step < Format::kPieceK / 16; ++step)
     for (int index = 0; index < 8; ++index) {
-      const int row = row0 + fragment_row(lane, index), k = k0 + step * 16 + fragment_k(lane, index);
+      const int local = fragment_row(lane, index), row = row0 + local, k = k0 + step * 16 + fragment_k(lane, index);
       if (row >= p.n || k >= p.k) continue;
-      const uint8_t* block = p.file + row * row_bytes + static_cast<size_t>(k / Format::kFileBlockK) * Format::kFileBlockBytes;
-      Format::Store::put(piece, lane, step, index, Format::file_number(block, k % Format::kFileBlockK));
-      if (Format::kFileBlockK == 1) good &= Format::pack_scales(block, 0, piece, 0, 0);
+      const uint8_t* block = block_of(row, k);
+      int number = 0;
+      if constexpr (kSingle) number = File::file_number(block, piece, local);
+      else if constexpr (GridFile<File>) number = File::file_number(block, k % File::kFileBlockK, p.grid);
+      else number = File::file_number(block, k % File::kFileBlockK);
+      if constexpr (requires { File::good_number(0); }) good &= File::good_number(number);
+      Format::Store::put(piece, lane, step, index, number);
     }
-  if (Format::kFileBlockK > 1) {
-    constexpr int kGroups = Format::kPieceK / Format::kFileBlockK > 0 ? Format::kPieceK / Format::kFileBlockK : 1;
-    for (int i = lane; i < 16 * kGroups; i += 32) {
-      const int row = row0 + i % 16, group = i / 16, k = k0 + group * Format::kFileBlockK;
-      if (row >= p.n || k >= p.k) continue;
-      const uint8_t* block = p.file + row * row_bytes + static_cast<size_t>(k / Format::kFileBlockK) * Format::kFileBlockBytes;
-      good &= Format::pack_scales(block, k % Format::kFileBlockK, piece, group, i % 16);
-    }
-  }
   if (!good) *p.bad = 1;
 }
 
