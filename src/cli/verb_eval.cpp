@@ -134,6 +134,11 @@ class EvalVerb : public Verb {
         .text("--reference-cache", cache_path_, "FILE",
               "Keep the reference's probabilities here, or take them from here")
         .needs(kl_flag_);
+    flags
+        .toggle("--attribute", attribute_,
+                "With --kl: what weights, the cache's format and activations cost each for itself (on the scalar reference: slow; "
+                "128 tokens unless --tokens says otherwise)")
+        .needs(kl_flag_);
     flags.text(
         "--gate", gate_, "NAME=X,...",
         "Exit code 1 where a model has more than this kl, kl_p99, ppl or ppl_ratio, or less than this top1");
@@ -185,7 +190,7 @@ class EvalVerb : public Verb {
 
     const Interrupts interrupts;
     interrupts_ = &interrupts;
-    const Status status = measure();
+    const Status status = attribute_ ? measure_attribution() : measure();
     if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
     if (!status) return status;
     VerbOutcome outcome;
@@ -342,6 +347,62 @@ class EvalVerb : public Verb {
     return {};
   }
 
+  /// Mean KL from the reference model, computed exactly, of a model on a device; `record`: keeps the reference's rows.
+  Result<Summary> distance_on(const BackendOptions& device, const std::string& path, LogProbFile* reference,
+                              LogProbFile* record, DType* kv = nullptr) const {
+    CommonOptions common = common_;
+    common.backend = device;
+    TRY_ASSIGN(const Session session, open_session({.path = path}, common, load_options(), engine_options()));
+    if (kv) *kv = session.backend->info().kv;
+    TRY_ASSIGN(const ScoredText text, cut(*session.model));
+    if (text.tokens != reference_text_.tokens || session.model->config.vocabulary != reference_vocabulary_)
+      return bad_input(fmt::format("{}: found another tokenizer or vocabulary than {}'s, allowed is the same", path, kl_.first));
+    TRY_ASSIGN(const TokenScores scores, score(session, text, reference, record, fmt::format("{} ({})", path, device.device)));
+    return summarize(scores);
+  }
+
+  /// Each source of loss alone, the others exact. Exact: the scalar reference, which computes and keeps all in F32 and more.
+  Status measure_attribution() {
+    constexpr int64_t kTokens = 128;
+    if (tokens_ == 0) tokens_ = kTokens;
+    BackendOptions exact = common_.backend, rounded;
+    exact.device = "reference";
+    exact.reference_kv = DType::f32;
+    {
+      TRY_ASSIGN(const auto text_model, load_text(kl_.first, load_options()));
+      TRY_ASSIGN(reference_text_, cut(*text_model));
+      reference_vocabulary_ = text_model->config.vocabulary;
+    }
+    TRY_ASSIGN(LogProbFile rows, LogProbFile::create("", {.rows = reference_text_.scored_tokens(), .vocabulary = reference_vocabulary_}));
+    TRY(distance_on(exact, kl_.first, nullptr, &rows));
+    TRY(rows.finish());
+    rounded = exact;
+    TRY_ASSIGN(const Summary device, distance_on(common_.backend, kl_.first, &rows, nullptr, &rounded.reference_kv));
+    TRY_ASSIGN(const Summary kv, distance_on(rounded, kl_.first, &rows, nullptr));
+    Output output;
+    if (!json_)
+      TRY(output.print(fmt::format("{:>12} {:>12} {:>12} {:>12}  model\n", "weights", fmt::format("KV in {}", dtype_name(rounded.reference_kv)),
+                                   "activations", "all")));
+    for (const std::string& path : paths_) {
+      TRY_ASSIGN(const Summary weights, distance_on(exact, path, &rows, nullptr));
+      TRY_ASSIGN(const Summary all, distance_on(common_.backend, path, &rows, nullptr));
+      const double activations = std::max(0.0, device.kl_mean - kv.kl_mean);
+      const Json line = {{"path", path},
+                         {"tokens", all.tokens},
+                         {"kl_mean", all.kl_mean},
+                         {"kl_ci", {all.kl_interval.low, all.kl_interval.high}},
+                         {"kl_weights", weights.kl_mean},
+                         {"kl_kv", kv.kl_mean},
+                         {"kv_format", dtype_name(rounded.reference_kv)},
+                         {"kl_activations", activations}};
+      TRY(output.print(json_ ? line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
+                             : fmt::format("{:>12.7f} {:>12.7f} {:>12.7f} {:>12.7f}  {}\n", weights.kl_mean, kv.kl_mean,
+                                           activations, all.kl_mean, path)));
+      check_gates(path, all);
+    }
+    return {};
+  }
+
   LoadOptions load_options() const {
     LoadOptions options;
     options.context = static_cast<int32_t>(context_);
@@ -461,7 +522,8 @@ class EvalVerb : public Verb {
 
   std::vector<std::string> paths_;
   std::string perplexity_file_, cache_path_, gate_, choices_, tasks_;
-  bool raw_ = false;
+  bool raw_ = false, attribute_ = false;
+  int32_t reference_vocabulary_ = 0;  ///< of attribution
   std::vector<int64_t> needle_;
   int64_t shots_ = 5, questions_ = 0;
   std::pair<std::string, std::string> kl_;

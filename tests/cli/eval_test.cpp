@@ -160,6 +160,33 @@ TEST(Eval, GatesSetTheExitCode) {
   expect_error(gate("kl=low"), 2, {"--gate", "'kl=low'"});
 }
 
+TEST(Eval, LossIsAttributedToItsSources) {
+  const TemporaryFolder folder;
+  const std::string reference = tiny("llama-plain.gguf"), text = folder.write("text.txt", kText), made = folder.path("made");
+  ASSERT_EQ(run({"quantize", reference, made, "--method", "rtn", "--bits", "3", "--group-size", "32", "--threads=1", "--no-smoke"}).code, 0);
+  const auto attribute = [&](const std::string& model, const std::string& device) {
+    const Outcome outcome =
+        run(eval({model, "--kl", reference, text, "--context", "64", "--attribute", "--device", device, "--json"}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return Json::parse(outcome.out, nullptr, false);
+  };
+  const Json itself = attribute(reference, "cpu"), compressed = attribute(made, "cpu"), exact = attribute(made, "reference");
+  EXPECT_LT(itself["kl_weights"].get<double>(), 1e-7);
+  EXPECT_EQ(itself["kv_format"], "f16");
+  EXPECT_GT(itself["kl_kv"].get<double>(), 0);
+  EXPECT_LT(itself["kl_mean"].get<double>(), 1e-3);
+  EXPECT_NEAR(itself["kl_kv"].get<double>() + itself["kl_activations"].get<double>(), itself["kl_mean"].get<double>(), 1e-7)
+      << "without loss of weights the device's own is all there is";
+  EXPECT_GT(compressed["kl_weights"].get<double>(), 0.01);
+  EXPECT_NEAR(compressed["kl_weights"].get<double>(), compressed["kl_mean"].get<double>(), 0.01);
+  EXPECT_EQ(exact["kl_weights"], exact["kl_mean"]) << "the reference rounds nothing";
+  EXPECT_LT(exact["kl_kv"].get<double>(), 1e-7);
+  EXPECT_LT(exact["kl_activations"].get<double>(), 1e-7);
+  const Outcome table = run(eval({made, "--kl", reference, text, "--context", "64", "--attribute"}));
+  EXPECT_NE(table.out.find("KV in f16"), std::string::npos) << table.err;
+  expect_error(run(eval({made, "--perplexity", text, "--attribute"})), 2, {"--attribute", "--kl"});
+}
+
 TEST(Eval, TasksAreAskedAndModelsComparedQuestionByQuestion) {
   const TemporaryFolder folder;
   const std::string model = tiny("llama-plain.gguf"), other = tiny("llama-linear.gguf");
