@@ -11,6 +11,7 @@ strip -o "$out/quintet" build/portable/quintet
 strip -o "$out/quintet_cuda_tests" build/portable/tests/cuda/quintet_cuda_tests
 mkdir -p "$out/tests/golden/data/real"
 cp tests/golden/data/real/smollm2.* "$out/tests/golden/data/real/"
+cp -r tests/golden/data/tiny "$out/tests/golden/data/" && rm -f "$out"/tests/golden/data/tiny/*.gguf
 cp tools/run_on_gpu.sh "$out/run-on-gpu.sh"
 du -sh "$out"
 if nvidia-smi -L >/dev/null 2>&1; then

@@ -38,8 +38,8 @@ constexpr std::array kBackends = {
                    return make_cpu_backend(CpuOptions{.threads = options.threads});
                  }},
     BackendEntry{"reference", "reference", false, false,
-                 [](const BackendOptions&, int) -> Result<std::unique_ptr<Backend>> {
-                   return make_reference_backend();
+                 [](const BackendOptions& options, int) -> Result<std::unique_ptr<Backend>> {
+                   return make_reference_backend({.kv = options.reference_kv});
                  }},
 };
 

@@ -16,6 +16,7 @@ namespace quintet {
 struct BackendOptions {
   std::string device = "auto";  ///< "auto", "cpu", "reference", "cuda[:N]"
   int threads = 0;              ///< of the CPU backend; 0: what the machine has
+  DType reference_kv = DType::f32;  ///< of the reference backend: what keys and values are rounded to
   bool eager = false;           ///< of the CUDA backend: no graphs
   bool for_racecheck = false;   ///< of the CUDA backend: see CudaOptions
   std::string cuda_path = "auto";  ///< of the CUDA backend: one of cuda_paths(); but "auto" they leave no other device to --device auto

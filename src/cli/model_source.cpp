@@ -14,7 +14,7 @@ void ModelSource::declare(FlagSet& flags) {
                "Compress dense weights while they are loaded: rtn and outlier to INT4 in groups of 128");
   const std::string group = "Instead of MODEL";
   flags.text("--shape", shape, "SHAPE", "Random weights: llama3-8b, llama3-70b, qwen2-72b (the text is noise, the speed is real)").group(group);
-  flags.text("--weights", weights, "FORMAT", "Their format: int4-g128 (default), f16, f32, q4_0 to q8_0, q2_k to q6_k, iq4_nl, iq4_xs").group(group);
+  flags.text("--weights", weights, "FORMAT", "Their format: int4-g128 (default), f16, bf16, int8, fp8, nf4, q4_k, ... (or any other that inspect names); +outliers behind it: 0.1 % kept apart as FP16").group(group);
   flags.integer("--layers", {layers, 1, 1024}, "How many layers (default: all)").group(group);
 }
 
@@ -34,12 +34,24 @@ Result<std::unique_ptr<Model>> ModelSource::load(Backend& backend, const LoadOpt
     load.compress = on_load_from_name(on_load).value_or(OnLoad::none);
     return load_model(path, backend, load);
   }
+  constexpr std::string_view kOutliers = "+outliers";
+  constexpr double kOutlierShare = 0.001;
   std::string format_name = weights;
+  const bool outliers = format_name.ends_with(kOutliers);
+  if (outliers) format_name.resize(format_name.size() - kOutliers.size());
   std::ranges::replace(format_name, '-', '_');
   const auto format = format_from_name(format_name);
-  if (!format) return bad_input(fmt::format("--weights: found '{}', which is no format", weights));
-  return make_synthetic_model(
-      {.shape = shape, .format = *format, .layers = static_cast<int32_t>(layers), .admit = options.admit}, backend);
+  if (!format) {
+    std::string names;
+    for (const FormatInfo& info : format_table()) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+    return bad_input(fmt::format("--weights: found '{}', allowed are {}, each with or without +outliers behind it", weights, names));
+  }
+  return make_synthetic_model({.shape = shape,
+                               .format = *format,
+                               .outliers = outliers ? kOutlierShare : 0,
+                               .layers = static_cast<int32_t>(layers),
+                               .admit = options.admit},
+                              backend);
 }
 
 }  // namespace quintet

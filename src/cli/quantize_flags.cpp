@@ -64,8 +64,7 @@ Result<ParsedShares> parse_shares(std::string_view text) {
 
 Result<std::vector<FormatOverride>> parse_overrides(std::string_view text, bool gguf) {
   const auto is_allowed = [&](WeightFormat format) {
-    return gguf ? can_encode(format)
-                : format <= WeightFormat::bf16 || integer_format(format).has_value() || is_direct_format(format);
+    return can_encode(format) || (!gguf && (integer_format(format).has_value() || is_direct_format(format)));
   };
   std::string names;
   for (const FormatInfo& info : format_table())

@@ -18,7 +18,7 @@ struct ParsedShares {
 /// --outliers: "0.1" or "first=0.05,middle=0.1,head=0.2", in percent; "auto", "auto=0.1" and so on.
 Result<ParsedShares> parse_shares(std::string_view text);
 
-/// --tensor-format: "PATTERN=FORMAT,...". `gguf`: for a GGUF file, whose formats alone are allowed then.
+/// --tensor-format: "PATTERN=FORMAT,...", of formats that can be made. `gguf`: for a GGUF file, whose formats alone are allowed then.
 Result<std::vector<FormatOverride>> parse_overrides(std::string_view text, bool gguf);
 
 /// "36GB", "24GiB", "500000000": powers of 1000, or of 1024 with an i. `flag` names it in errors.

@@ -3,14 +3,17 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/output_file.h"
+#include "base/printable.h"
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/needle.h"
 #include "cli/session.h"
+#include "cli/task_run.h"
 #include "cli/terminal.h"
 #include "eval/choices.h"
 #include "eval/scores.h"
@@ -111,6 +114,7 @@ class EvalVerb : public Verb {
            "  quintet eval int4/ --kl model-f16.gguf wiki.test.raw --gate kl=0.05,top1=0.9 --json\n"
            "  quintet eval int4/ --kl model-f16.gguf wiki.test.raw --reference-cache f16.logp\n"
            "  quintet eval model-f16.gguf int4/ --choices mmlu/data --questions 20\n"
+           "  quintet eval model-f16.gguf int4/ --tasks questions.jsonl\n"
            "  quintet eval int4/ --needle 1024,4096\n";
   }
 
@@ -130,6 +134,11 @@ class EvalVerb : public Verb {
         .text("--reference-cache", cache_path_, "FILE",
               "Keep the reference's probabilities here, or take them from here")
         .needs(kl_flag_);
+    flags
+        .toggle("--attribute", attribute_,
+                "With --kl: what weights, the cache's format and activations cost each for itself (on the scalar reference: slow; "
+                "128 tokens unless --tokens says otherwise)")
+        .needs(kl_flag_);
     flags.text(
         "--gate", gate_, "NAME=X,...",
         "Exit code 1 where a model has more than this kl, kl_p99, ppl or ppl_ratio, or less than this top1");
@@ -139,25 +148,32 @@ class EvalVerb : public Verb {
                         .excludes(kl_flag_);
     flags.integer("--shots", {shots_, 0, 100}, "--choices: answered questions in front (default 5)").needs(choices_flag_);
     flags.integer("--questions", {questions_, 1, 1 << 20}, "--choices: only so many of each subject").needs(choices_flag_);
+    tasks_flag_ = flags.text("--tasks", tasks_, "FILE.jsonl",
+                             "Free answers: a \"prompt\" or \"messages\" and an \"answer\" a line, judged by \"metric\" exact, f1 or number")
+                      .excludes(perplexity_flag_)
+                      .excludes(kl_flag_)
+                      .excludes(choices_flag_);
+    flags.toggle("--raw", raw_, "--tasks: continue prompts as they are, without the chat template").needs(tasks_flag_);
     needle_flag_ = flags.integers("--needle", {needle_, 32, INT32_MAX},
                                   "Find a pass key hidden at five depths of texts of so many tokens")
                        .excludes(perplexity_flag_)
                        .excludes(kl_flag_)
-                       .excludes(choices_flag_);
+                       .excludes(choices_flag_)
+                       .excludes(tasks_flag_);
     flags.toggle("--json", json_, "Print one JSON object a model, one a line");
   }
 
   VerbOutcome run(const CommonOptions& common) override {
     common_ = common;
-    if (choices_flag_.given() || needle_flag_.given()) {
+    if (choices_flag_.given() || needle_flag_.given() || tasks_flag_.given()) {
       const Interrupts interrupts;
       interrupts_ = &interrupts;
-      const Status status = choices_flag_.given() ? measure_choices() : measure_needle();
+      const Status status = choices_flag_.given() ? measure_choices() : tasks_flag_.given() ? measure_tasks() : measure_needle();
       if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
       return status;
     }
     if (!perplexity_flag_.given() && !kl_flag_.given())
-      return bad_input("nothing to measure, allowed are --perplexity FILE, --kl REFERENCE FILE, --choices DIR and --needle N");
+      return bad_input("nothing to measure, allowed are --perplexity FILE, --kl REFERENCE FILE, --choices DIR, --tasks FILE and --needle N");
     if (stride_flag_.given() && stride_ > context_)
       return bad_input(
           fmt::format("--stride: found {}, allowed are 1 to {} (the context)", stride_, context_));
@@ -174,7 +190,7 @@ class EvalVerb : public Verb {
 
     const Interrupts interrupts;
     interrupts_ = &interrupts;
-    const Status status = measure();
+    const Status status = attribute_ ? measure_attribution() : measure();
     if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
     if (!status) return status;
     VerbOutcome outcome;
@@ -187,6 +203,7 @@ class EvalVerb : public Verb {
   Status measure_choices() {
     TRY_ASSIGN(const ChoiceSet set, read_choices(choices_));
     Output output;
+    std::vector<float> first;
     for (const std::string& path : paths_) {
       LoadOptions load;
       TRY_ASSIGN(const Session session, open_session({.path = path}, common_, load, {.sequences = 1}));
@@ -197,33 +214,87 @@ class EvalVerb : public Verb {
                                   bar.update(static_cast<uint64_t>(done), static_cast<uint64_t>(all));
                                   return interrupts_->signal() == 0;
                                 }}));
-      TRY(output.print(choices_text(path, *session.model, scores)));
+      QuestionScores questions{.kind = "accuracy", .groups_name = "subjects"};
+      for (const ChoiceScore& score : scores)
+        for (const float right : score.right) questions.add(score.subject, right);
+      TRY(output.print(questions_text(path, *session.model, questions, first)));
     }
     return {};
   }
 
-  std::string choices_text(const std::string& path, const Model& model, const std::vector<ChoiceScore>& scores) const {
-    std::vector<float> all;
-    Json subjects = Json::object();
-    std::string text;
-    for (const ChoiceScore& score : scores) {
-      if (score.right.empty()) continue;
-      all.insert(all.end(), score.right.begin(), score.right.end());
-      subjects[score.subject] = {{"accuracy", mean(score.right)}, {"questions", score.right.size()}};
-      text += fmt::format("{:>7.3f} {:>6}  {}\n", mean(score.right), score.right.size(), score.subject);
+  /// Scores by task and in all, and what each model has more or less than the first on the same questions.
+  Status measure_tasks() {
+    TRY_ASSIGN(const std::string lines, read_text(tasks_, "questions"));
+    TRY_ASSIGN(const auto asked, parse_tasks(lines, tasks_));
+    Output output;
+    std::vector<float> first;
+    for (const std::string& path : paths_) {
+      TRY_ASSIGN(Session session, open_session({.path = path}, common_, {}, {.sequences = 1}));
+      ProgressBar bar(path, ProgressBar::Unit::tokens);
+      uint64_t all = 0;
+      for (const TaskQuestion& question : asked) all += static_cast<uint64_t>(question.max_tokens);
+      const TaskRunOptions options{.raw = raw_, .on_tokens = [&](uint64_t done) { bar.update(std::min(done, all), all); }};
+      TRY_ASSIGN(const auto answers, ask_tasks(session, asked, options, *interrupts_));
+      QuestionScores questions{.kind = "score", .groups_name = "tasks"};
+      for (size_t i = 0; i < asked.size(); ++i) {
+        const std::string_view metric = metric_name(asked[i].metric);
+        questions.add(asked[i].task.empty() ? std::string(metric) : fmt::format("{} ({})", printable(asked[i].task), metric),
+                      answers[i].score);
+        questions.answers.push_back(answers[i].text);
+      }
+      TRY(output.print(questions_text(path, *session.model, questions, first)));
     }
-    if (all.empty()) return {};
-    const Interval interval = bootstrap({all}, [](std::span<const double> means) { return means[0]; });
-    if (!json_)
-      return text + fmt::format("{:>7.3f} ({:.3f}-{:.3f}) of {} questions  {}\n", mean(all), interval.low, interval.high,
-                                all.size(), path);
-    const Json line = {{"path", path},
-                       {"bytes", model.file_bytes},
-                       {"accuracy", mean(all)},
-                       {"accuracy_ci", {interval.low, interval.high}},
-                       {"questions", all.size()},
-                       {"subjects", subjects}};
-    return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return {};
+  }
+
+  /// One number from 0 to 1 a question, of questions in groups.
+  struct QuestionScores {
+    std::string kind, groups_name;
+    std::vector<float> all;
+    std::map<std::string, std::vector<float>> groups;
+    std::vector<std::string> answers;  ///< texts, where there are any
+
+    void add(const std::string& group, float score) {
+      all.push_back(score);
+      groups[group].push_back(score);
+    }
+  };
+
+  /// `first`: of the first model, which the others are compared with, question by question; filled in where empty.
+  std::string questions_text(const std::string& path, const Model& model, const QuestionScores& scores,
+                             std::vector<float>& first) const {
+    if (scores.all.empty()) return {};
+    const auto interval_of = [](const std::vector<std::span<const float>>& series) {
+      return bootstrap(
+          series, [](std::span<const double> means) { return means.size() == 1 ? means[0] : means[1] - means[0]; }, 1);
+    };
+    const Interval interval = interval_of({scores.all});
+    const bool paired = first.size() == scores.all.size();
+    const Interval difference = paired ? interval_of({first, scores.all}) : Interval{};
+    const double more = paired ? mean(scores.all) - mean(first) : 0;
+    Json groups = Json::object();
+    std::string text;
+    for (const auto& [name, group] : scores.groups) {
+      groups[name] = {{scores.kind, mean(group)}, {"questions", group.size()}};
+      text += fmt::format("{:>7.3f} {:>6}  {}\n", mean(group), group.size(), name);
+    }
+    text += fmt::format("{:>7.3f} ({:.3f}-{:.3f}) of {} questions", mean(scores.all), interval.low, interval.high,
+                        scores.all.size());
+    if (paired) text += fmt::format(", {:+.3f} ({:+.3f} to {:+.3f}) beside {}", more, difference.low, difference.high, paths_.front());
+    text += fmt::format("  {}\n", path);
+    Json line = {{"path", path},
+                 {"bytes", model.file_bytes},
+                 {scores.kind, mean(scores.all)},
+                 {scores.kind + "_ci", {interval.low, interval.high}},
+                 {"questions", scores.all.size()},
+                 {scores.groups_name, groups}};
+    if (paired) {
+      line["difference"] = more;
+      line["difference_ci"] = {difference.low, difference.high};
+    }
+    if (!scores.answers.empty()) line["answers"] = scores.answers;
+    if (first.empty()) first = scores.all;
+    return json_ ? line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text;
   }
 
   /// A pass key at five depths of each length.
@@ -272,6 +343,62 @@ class EvalVerb : public Verb {
       TRY(output.print(json_ ? json_line(path, *session.model, summary) + "\n"
                              : table_row(path, *session.model, summary)));
       check_gates(path, summary);
+    }
+    return {};
+  }
+
+  /// Mean KL from the reference model, computed exactly, of a model on a device; `record`: keeps the reference's rows.
+  Result<Summary> distance_on(const BackendOptions& device, const std::string& path, LogProbFile* reference,
+                              LogProbFile* record, DType* kv = nullptr) const {
+    CommonOptions common = common_;
+    common.backend = device;
+    TRY_ASSIGN(const Session session, open_session({.path = path}, common, load_options(), engine_options()));
+    if (kv) *kv = session.backend->info().kv;
+    TRY_ASSIGN(const ScoredText text, cut(*session.model));
+    if (text.tokens != reference_text_.tokens || session.model->config.vocabulary != reference_vocabulary_)
+      return bad_input(fmt::format("{}: found another tokenizer or vocabulary than {}'s, allowed is the same", path, kl_.first));
+    TRY_ASSIGN(const TokenScores scores, score(session, text, reference, record, fmt::format("{} ({})", path, device.device)));
+    return summarize(scores);
+  }
+
+  /// Each source of loss alone, the others exact. Exact: the scalar reference, which computes and keeps all in F32 and more.
+  Status measure_attribution() {
+    constexpr int64_t kTokens = 128;
+    if (tokens_ == 0) tokens_ = kTokens;
+    BackendOptions exact = common_.backend, rounded;
+    exact.device = "reference";
+    exact.reference_kv = DType::f32;
+    {
+      TRY_ASSIGN(const auto text_model, load_text(kl_.first, load_options()));
+      TRY_ASSIGN(reference_text_, cut(*text_model));
+      reference_vocabulary_ = text_model->config.vocabulary;
+    }
+    TRY_ASSIGN(LogProbFile rows, LogProbFile::create("", {.rows = reference_text_.scored_tokens(), .vocabulary = reference_vocabulary_}));
+    TRY(distance_on(exact, kl_.first, nullptr, &rows));
+    TRY(rows.finish());
+    rounded = exact;
+    TRY_ASSIGN(const Summary device, distance_on(common_.backend, kl_.first, &rows, nullptr, &rounded.reference_kv));
+    TRY_ASSIGN(const Summary kv, distance_on(rounded, kl_.first, &rows, nullptr));
+    Output output;
+    if (!json_)
+      TRY(output.print(fmt::format("{:>12} {:>12} {:>12} {:>12}  model\n", "weights", fmt::format("KV in {}", dtype_name(rounded.reference_kv)),
+                                   "activations", "all")));
+    for (const std::string& path : paths_) {
+      TRY_ASSIGN(const Summary weights, distance_on(exact, path, &rows, nullptr));
+      TRY_ASSIGN(const Summary all, distance_on(common_.backend, path, &rows, nullptr));
+      const double activations = std::max(0.0, device.kl_mean - kv.kl_mean);
+      const Json line = {{"path", path},
+                         {"tokens", all.tokens},
+                         {"kl_mean", all.kl_mean},
+                         {"kl_ci", {all.kl_interval.low, all.kl_interval.high}},
+                         {"kl_weights", weights.kl_mean},
+                         {"kl_kv", kv.kl_mean},
+                         {"kv_format", dtype_name(rounded.reference_kv)},
+                         {"kl_activations", activations}};
+      TRY(output.print(json_ ? line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
+                             : fmt::format("{:>12.7f} {:>12.7f} {:>12.7f} {:>12.7f}  {}\n", weights.kl_mean, kv.kl_mean,
+                                           activations, all.kl_mean, path)));
+      check_gates(path, all);
     }
     return {};
   }
@@ -394,13 +521,15 @@ class EvalVerb : public Verb {
   }
 
   std::vector<std::string> paths_;
-  std::string perplexity_file_, cache_path_, gate_, choices_;
+  std::string perplexity_file_, cache_path_, gate_, choices_, tasks_;
+  bool raw_ = false, attribute_ = false;
+  int32_t reference_vocabulary_ = 0;  ///< of attribution
   std::vector<int64_t> needle_;
   int64_t shots_ = 5, questions_ = 0;
   std::pair<std::string, std::string> kl_;
   int64_t context_ = kDefaultContext_tokens, stride_ = 0, tokens_ = 0;
   bool json_ = false;
-  Flag perplexity_flag_, kl_flag_, stride_flag_, choices_flag_, needle_flag_;
+  Flag perplexity_flag_, kl_flag_, stride_flag_, choices_flag_, needle_flag_, tasks_flag_;
 
   CommonOptions common_;
   const Interrupts* interrupts_ = nullptr;

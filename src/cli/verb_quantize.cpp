@@ -154,7 +154,8 @@ class QuantizeVerb : public Verb {
  private:
   /// auto: fills in the formats, and says which and why.
   Status choose(Backend& backend, const Interrupts& interrupts, Output& output, QuantizeOptions& options) const {
-    ChooseRequest request{.probe_tokens = probe_tokens_};
+    ChooseRequest request{.probe_tokens = probe_tokens_, .beside = destination_};
+    while (request.beside.size() > 1 && request.beside.back() == '/') request.beside.pop_back();
     std::string sum;
     if (target_gpu_flag_.given()) {
       TRY_ASSIGN(const uint64_t gpu, parse_size("--target-gpu", target_gpu_));

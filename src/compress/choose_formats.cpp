@@ -6,15 +6,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "base/parallel.h"
 #include "base/units.h"
 #include "compress/layer_calibration.h"
 #include "compress/tensor_plan.h"
-#include "engine/engine_client.h"
 #include "model/config_reader.h"
 #include "model/decoder.h"
 #include "model/loader.h"
@@ -25,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr IntegerFormat kProbe{.bits = 3, .group = 128};
-constexpr int32_t kChunk_tokens = 256;
 constexpr uint64_t kDriverBytes = uint64_t{768} << 20;  // context, kernels, graphs
 constexpr int32_t kStepRows = 512;
 
@@ -48,6 +50,8 @@ struct Group {
   FormatChoice choice;
   std::vector<const TensorTask*> tasks;
   std::vector<Option> options;  ///< by bytes; each costs more and loses less than the one before
+  std::map<std::string, QuantizedMatrix, std::less<>> probes;  ///< in 3 bits, until they were tried
+  bool tried = false;
   double probe_error = 0;
   size_t at = 0;
 };
@@ -84,6 +88,27 @@ double log_sum(const float* logits, int32_t vocabulary) {
   return most + std::log(sum);
 }
 
+/// A folder that goes when the object does.
+class TemporaryFolder {
+ public:
+  static Result<TemporaryFolder> make(const std::string& beside) {
+    std::string path = beside + ".measure-XXXXXX";
+    if (!::mkdtemp(path.data())) return bad_input(fmt::format("{}: cannot make the folder: {}", path, std::strerror(errno)));
+    return TemporaryFolder(path);
+  }
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
 class Chooser {
  public:
   Chooser(const std::string& source, const ModelFiles& files, const ModelConfig& config, Backend& backend,
@@ -93,16 +118,18 @@ class Chooser {
   Result<ChosenFormats> run() {
     TRY_ASSIGN(tasks_, plan_tensors(files_, config_, options_));
     make_groups();
+    // Each layer for itself and for every trial before it; then what each trial makes of the head.
     all_steps_ = static_cast<uint64_t>(config_.layers) + 2 * groups_.size();
-    TRY_ASSIGN(model_, load_model(source_, backend_, {}));
-    TRY_ASSIGN(tokens_, calibration_sequences(*model_->tokenizer,
+    const auto text = load_text(source_, {});
+    if (!text)
+      return bad_input(fmt::format("{}; allowed with auto is a model with a tokenizer", text.error().message));
+    TRY_ASSIGN(tokens_, calibration_sequences(*(*text)->tokenizer,
                                               {.text = options_.calibration_text, .special = options_.calibration_special},
                                               options_.samples, options_.length));
-    TRY(find_moments());
-    TRY(keep_base_logits());
-    const Architecture* architecture = find_architecture(config_.architecture);
-    TRY_ASSIGN(plan_, plan_weights(files_, *architecture, config_, planned_for_));
-    for (Group& group : groups_) TRY(measure(group));
+    take_probe();
+    TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::make(request_.beside));
+    TRY(walk(folder.path()));
+    for (Group& group : groups_) finish(group);
     return choose();
   }
 
@@ -134,97 +161,111 @@ class Chooser {
     }
   }
 
-  /// Second moments of every layer's inputs, one layer at a time.
-  Status find_moments() {
-    const fs::path folder = fs::temp_directory_path() / fmt::format("quintet-choose-{}", ::getpid());
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) return io_error(fmt::format("{}: {}", folder.string(), error.message()));
-    const Status status = find_moments_in(folder.string());
-    fs::remove_all(folder, error);
-    return status;
+  /// The first tokens of the calibration sequences, as many as are asked for.
+  void take_probe() {
+    int64_t left = request_.probe_tokens;
+    for (const auto& sequence : tokens_) {
+      if (left <= 0) break;
+      const auto count = std::min<int64_t>(left, static_cast<int64_t>(sequence.size()));
+      left -= count;
+      probe_rows_ += count;
+      probe_.emplace_back(sequence.begin(), sequence.begin() + static_cast<std::ptrdiff_t>(count));
+    }
   }
 
-  Status find_moments_in(const std::string& folder) {
+  /// Rows behind the layers so far, [groups, probe rows, hidden]: of group i the model with that group alone in 3 bits.
+  float* trial(size_t group) {
+    return trials_->row_in(static_cast<int64_t>(group) * probe_rows_);
+  }
+
+  /// Layer after layer: its inputs' moments, all trials before it, then its own. One layer's weights are in memory.
+  Status walk(const std::string& folder) {
     int64_t tokens = 0;
     for (const auto& sequence : tokens_) tokens += static_cast<int64_t>(sequence.size());
     TRY_ASSIGN(HiddenStates states, HiddenStates::open(folder, {.tokens = tokens, .hidden = config_.hidden}));
-    TRY_ASSIGN(const auto calibration, LayerCalibration::make({.files = files_,
-                                                               .config = config_,
-                                                               .backend = backend_,
-                                                               .tokens = tokens_,
-                                                               .threads = options_.threads},
-                                                              std::move(states), 0));
+    const std::string trials = folder + "/trials";
+    std::error_code error;
+    fs::create_directory(trials, error);
+    if (error) return io_error(fmt::format("{}: {}", trials, error.message()));
+    TRY_ASSIGN(HiddenStates rows, HiddenStates::open(trials, {.tokens = static_cast<int64_t>(groups_.size()) * probe_rows_,
+                                                              .hidden = config_.hidden,
+                                                              .files = 1}));
+    trials_.emplace(std::move(rows));
+    TRY_ASSIGN(calibration_, LayerCalibration::make({.files = files_,
+                                                     .config = config_,
+                                                     .backend = backend_,
+                                                     .tokens = tokens_,
+                                                     .threads = options_.threads},
+                                                    std::move(states), 0));
+    std::optional<QuantizedMatrix> table, head;  // in 3 bits
+    size_t begun = 0;                            // groups whose trial has rows
+    for (; begun < groups_.size() && groups_[begun].tasks.front()->place.layer < 0; ++begun) {
+      TRY(measure(groups_[begun], {}));
+      table = take_probe_of(groups_[begun]);
+      if (table) embed_rows(table->view(""), probe_, config_.embedding_scale, trial(begun));
+      TRY(step());
+    }
+    const size_t embedding = begun == 0 || !table ? groups_.size() : begun - 1;
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
-      TRY(calibration->load(layer));
-      TRY_ASSIGN(LayerStatistics seen, calibration->pass({.inputs = {true, true, true, true}, .advance = true}));
-      statistics_.push_back(std::move(seen));
+      TRY(calibration_->load(layer));
+      TRY_ASSIGN(const LayerStatistics seen, calibration_->pass({.inputs = {true, true, true, true}, .advance = true}));
+      TRY(step());
+      for (size_t i = 0; i < begun; ++i)
+        if (has_trial(i)) TRY(calibration_->through(probe_, trial(i)));
+      for (; begun < groups_.size() && groups_[begun].tasks.front()->place.layer == layer; ++begun) {
+        TRY(measure(groups_[begun], seen));
+        TRY(try_group(begun));
+        TRY(step());
+      }
+    }
+    for (; begun < groups_.size(); ++begun) {  // a head of its own
+      TRY(measure(groups_[begun], {}));
+      head = take_probe_of(groups_[begun]);
+      if (head) std::copy_n(base_rows(), probe_rows_ * config_.hidden, trial(begun));
+      TRY(step());
+    }
+    return read_out(embedding, table ? &*table : nullptr, head ? &*head : nullptr);
+  }
+
+  /// Of the source, behind all layers.
+  const float* base_rows() { return calibration_->leaving(); }
+
+  bool has_trial(size_t group) const { return groups_[group].tried; }
+
+  /// KL of each trial. Where the embedding is the head too, its trial ends in it.
+  Status read_out(size_t embedding, const QuantizedMatrix* table, const QuantizedMatrix* head) {
+    TRY(calibration_->read_out(probe_, base_rows(), nullptr, [&](const float* logits) {
+      base_.insert(base_.end(), logits, logits + config_.vocabulary);
+      base_log_sum_.push_back(log_sum(logits, config_.vocabulary));
+    }));
+    std::optional<HostWeight> made;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      Group& group = groups_[i];
+      if (has_trial(i)) {
+        made.reset();
+        if (head && i + 1 == groups_.size()) made = head->view(group.choice.tensors.front());
+        if (table && i == embedding && config_.tied_embeddings) made = table->view(group.choice.tensors.front());
+        double sum = 0;
+        size_t row = 0;
+        TRY(calibration_->read_out(probe_, trial(i), made ? &*made : nullptr, [&](const float* logits) {
+          const float* base = base_.data() + row * static_cast<size_t>(config_.vocabulary);
+          const double total = log_sum(logits, config_.vocabulary), base_total = base_log_sum_[row++];
+          for (int32_t v = 0; v < config_.vocabulary; ++v) {
+            const double log_p = base[v] - base_total;
+            sum += std::exp(log_p) * (log_p - (logits[v] - total));
+          }
+        }));
+        group.choice.probe_kl = std::max(0.0, sum / static_cast<double>(std::max<size_t>(row, 1)));
+      }
       TRY(step());
     }
     return {};
   }
 
-  /// Runs the probe's tokens; `sink` gets each row's logits.
-  Status run_probe(const std::function<void(const float* logits)>& sink) {
-    int64_t left = request_.probe_tokens;
-    for (const auto& sequence : tokens_) {
-      if (left <= 0) break;
-      const auto count = static_cast<size_t>(std::min<int64_t>(left, static_cast<int64_t>(sequence.size())));
-      left -= static_cast<int64_t>(count);
-      const std::vector<TokenId> part(sequence.begin(), sequence.begin() + static_cast<std::ptrdiff_t>(count));
-      TRY(prompt_logits(backend_, *model_, part, kChunk_tokens, [&](int32_t, int32_t rows, const float* logits) {
-        for (int32_t r = 0; r < rows; ++r) sink(logits + int64_t{r} * config_.vocabulary);
-        return Status();
-      }));
-    }
-    return {};
-  }
-
-  Status keep_base_logits() {
-    return run_probe([&](const float* logits) {
-      base_.insert(base_.end(), logits, logits + config_.vocabulary);
-      base_log_sum_.push_back(log_sum(logits, config_.vocabulary));
-    });
-  }
-
-  Result<double> measured_kl() {
-    double sum = 0;
-    size_t row = 0;
-    TRY(run_probe([&](const float* logits) {
-      const float* base = base_.data() + row * static_cast<size_t>(config_.vocabulary);
-      const double total = log_sum(logits, config_.vocabulary), base_total = base_log_sum_[row++];
-      for (int32_t i = 0; i < config_.vocabulary; ++i) {
-        const double log_p = base[i] - base_total;
-        sum += std::exp(log_p) * (log_p - (logits[i] - total));
-      }
-    }));
-    return sum / static_cast<double>(std::max<size_t>(row, 1));
-  }
-
-  /// Where the group's weight is in the loaded model, and what it is made of.
-  const PlannedWeight* planned_of(const TensorTask& task) const {
-    for (const PlannedWeight& planned : plan_) {
-      if (planned.role == WeightRole::vector) continue;
-      for (const HostWeight& part : planned.parts)
-        if (part.name == task.tensor->weight.name) return &planned;
-    }
-    return nullptr;
-  }
-
-  Weight* target_in_model(const PlannedWeight& planned) {
-    if (planned.target == &planned_for_.embedding) return &model_->weights.embedding;
-    if (planned.target == &planned_for_.head) return &model_->weights.head;
-    for (size_t i = 0; i < planned_for_.layer.size(); ++i) {
-      const auto from = input_weights(planned_for_.layer[i]), to = input_weights(model_->weights.layer[i]);
-      for (size_t j = 0; j < from.size(); ++j)
-        if (from[j] == planned.target) return to[j];
-    }
-    return nullptr;
-  }
-
-  Status measure(Group& group) {
-    std::map<std::string, QuantizedMatrix, std::less<>> probes;
-    for (const IntegerFormat& candidate : kCandidates) group.options.push_back(Option{.format = *weight_format_of(candidate), .changed = true});
+  /// What each format of the group's tensors takes and loses; keeps them in 3 bits, where they have groups.
+  Status measure(Group& group, const LayerStatistics& statistics) {
+    for (const IntegerFormat& candidate : kCandidates)
+      group.options.push_back(Option{.format = *weight_format_of(candidate), .changed = true});
     group.options.push_back({});
     for (const TensorTask* task : group.tasks) {
       QuantizedMatrix source;
@@ -233,11 +274,12 @@ class Chooser {
       std::vector<float> values(static_cast<size_t>(weight.n * weight.k));
       parallel_for(weight.n, options_.threads,
                    [&](int64_t row) { decode_row(weight, row, values.data() + row * weight.k); });
+      drop_pages(task->tensor->weight.bytes);
       MatrixToQuantize matrix{.name = weight.name, .n = weight.n, .k = weight.k, .weights = values.data(),
                               .threads = options_.threads};
       TRY(check_weights(matrix));
       if (const int input = task->place.input(); input >= 0)
-        matrix.moments = statistics_[static_cast<size_t>(task->place.layer)][static_cast<size_t>(input)].moments;
+        matrix.moments = statistics[static_cast<size_t>(input)].moments;
       for (size_t i = 0; i < kCandidates.size(); ++i) {
         const auto format = fitted(kCandidates[i], weight.k);
         if (!format) {
@@ -247,41 +289,43 @@ class Chooser {
         QuantizedMatrix made = quantize_outlier(matrix, *format, {.share = 0});
         group.options[i].bytes += made.view(weight.name).stored_bytes();
         group.options[i].error += output_error(matrix, made);
-        if (kCandidates[i] == kProbe) probes.emplace(std::string(weight.name), std::move(made));
+        if (kCandidates[i] == kProbe) group.probes.emplace(std::string(weight.name), std::move(made));
       }
       group.options.back().bytes += weight.stored_bytes();
     }
-    TRY(step());
     group.probe_error = group.options.front().error;
-    if (!probes.empty()) TRY(probe(group, probes));
+    return {};
+  }
+
+  /// Of a group of one tensor.
+  std::optional<QuantizedMatrix> take_probe_of(Group& group) {
+    if (group.probes.empty()) return std::nullopt;
+    QuantizedMatrix made = std::move(group.probes.begin()->second);
+    group.probes.clear();
+    group.tried = true;
+    return made;
+  }
+
+  /// The loaded layer with the group in 3 bits, on what entered it in the source.
+  Status try_group(size_t index) {
+    Group& group = groups_[index];
+    if (group.probes.empty()) return {};
+    const int input = group.tasks.front()->place.input();
+    std::map<std::string, HostWeight, std::less<>> views;
+    for (const auto& [name, made] : group.probes) views.emplace(name, made.view(name));
+    TRY(calibration_->replace(input, views));
+    std::copy_n(calibration_->entered(), probe_rows_ * config_.hidden, trial(index));
+    TRY(calibration_->through(probe_, trial(index)));
+    group.probes.clear();
+    group.tried = true;
+    return calibration_->restore(input);
+  }
+
+  /// Losses of all formats in proportion to what was measured.
+  static void finish(Group& group) {
     for (Option& option : group.options)
       option.kl = group.probe_error > 0 ? group.choice.probe_kl * option.error / group.probe_error : 0;
     keep_hull(group.options);
-    return step();
-  }
-
-  /// The model with the group in 3 bits, and back.
-  Status probe(Group& group, const std::map<std::string, QuantizedMatrix, std::less<>>& probes) {
-    const PlannedWeight* planned = planned_of(*group.tasks.front());
-    QUINTET_CHECK(planned, "no weight has the tensor {}", group.choice.tensors.front());
-    Weight* target = target_in_model(*planned);
-    QUINTET_CHECK(target, "no weight of the model has the tensor {}", group.choice.tensors.front());
-    std::vector<HostWeight> parts = planned->parts;
-    std::map<std::string_view, int64_t> rows_before;
-    for (HostWeight& part : parts) {
-      int64_t& first = rows_before[part.name];
-      const int64_t rows = part.n;
-      if (const auto made = probes.find(part.name); made != probes.end())
-        part = made->second.view(part.name).slice_rows(first, rows);
-      first += rows;
-    }
-    TRY_ASSIGN(Weight compressed, prepare_weight(source_, *planned, parts, vectors_, backend_));
-    std::swap(*target, compressed);
-    const Result<double> kl = measured_kl();
-    std::swap(*target, compressed);
-    if (!kl) return kl.error();
-    group.choice.probe_kl = std::max(0.0, *kl);
-    return {};
   }
 
   /// Leaves the options of which no other is smaller and no worse, and, of steps from one to the next, those whose gain a
@@ -344,14 +388,12 @@ class Chooser {
   const ChooseRequest& request_;
   std::vector<TensorTask> tasks_;
   std::vector<Group> groups_;
-  std::unique_ptr<Model> model_;
-  CalibrationTokens tokens_;
-  std::vector<LayerStatistics> statistics_;
-  std::vector<float> base_;  ///< [tokens, vocabulary]
+  CalibrationTokens tokens_, probe_;
+  int64_t probe_rows_ = 0;
+  std::optional<HiddenStates> trials_;
+  std::unique_ptr<LayerCalibration> calibration_;
+  std::vector<float> base_;  ///< [probe rows, vocabulary]
   std::vector<double> base_log_sum_;
-  ModelWeights planned_for_;
-  std::vector<PlannedWeight> plan_;
-  std::vector<std::vector<float>> vectors_;
   uint64_t fixed_bytes_ = 0, done_steps_ = 0, all_steps_ = 0;
 };
 

@@ -15,6 +15,7 @@ namespace quintet {
 struct ChooseRequest {
   uint64_t target_bytes = 0;  ///< of all tensors, as they will be stored
   int64_t probe_tokens = 512; ///< on which the loss is measured
+  std::string beside;         ///< working files lie in a folder whose name begins with this path
   /// done of all steps. false: stop (cancelled).
   std::function<bool(uint64_t done, uint64_t all)> progress;
 };
@@ -39,8 +40,9 @@ struct ChosenFormats {
 
 /// Measures, for each group of tensors, the KL divergence of the model whose other weights are the source's from the source,
 /// with the group in 3 bits; other formats' losses are taken to be in proportion to their error, weighted by the inputs'
-/// second moments. Then takes, from the smallest formats up, the step that saves most loss a byte, until the room is used.
-/// `options` as for quantize_model: calibration text, samples, length, threads. The whole model is loaded. bad_input where
+/// second moments. Layer by layer, all trials together: in memory are one layer's weights, or the head's, and logits of the
+/// probe; on the disk the rows between two layers of every trial. Then takes, from the smallest formats up, the step that saves most loss a byte, until the room is used.
+/// `options` as for quantize_model: calibration text, samples, length, threads. bad_input where
 /// even the smallest formats do not fit; names both sizes.
 Result<ChosenFormats> choose_formats(const std::string& source, Backend& backend, const QuantizeOptions& options,
                                      const ChooseRequest& request);

@@ -34,7 +34,7 @@ Result<float*> map_file(const std::string& path, size_t bytes) {
 
 Result<HiddenStates> HiddenStates::open(const std::string& folder, const Shape& shape) {
   HiddenStates states(folder, shape);
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < shape.files; ++i) {
     TRY_ASSIGN(states.maps_[i], map_file(fmt::format("{}/{}", folder, kNames[i]), states.bytes()));
   }
   return states;

@@ -16,6 +16,7 @@ class HiddenStates {
   struct Shape {
     int64_t tokens = 0, hidden = 0;
     int entering = 0;  ///< which of the two files holds what enters (of an earlier object: entering())
+    int files = 2;     ///< 1: rows that change in place
   };
   /// Takes the room on the disk at once: no_room where there is none.
   static Result<HiddenStates> open(const std::string& folder, const Shape& shape);

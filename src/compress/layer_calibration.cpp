@@ -18,6 +18,7 @@ namespace quintet {
 namespace {
 
 constexpr int32_t kChunk_tokens = 512;
+constexpr int32_t kLogitsChunk_tokens = 128;
 
 /// Sums up the inputs of some of a layer's weights.
 class Watcher {
@@ -78,6 +79,15 @@ class Watcher {
 
 }  // namespace
 
+void embed_rows(const HostWeight& table, const CalibrationTokens& sequences, float scale, float* rows) {
+  for (const auto& sequence : sequences)
+    for (const TokenId token : sequence) {
+      decode_row(table, token, rows);
+      for (int64_t i = 0; i < table.k; ++i) rows[i] *= scale;
+      rows += table.k;
+    }
+}
+
 std::array<Weight*, kLayerInputs> input_weights(LayerWeights& layer) {
   return {&layer.qkv, &layer.attn_out, &layer.gate_up, &layer.mlp_out};
 }
@@ -95,20 +105,18 @@ Result<std::unique_ptr<LayerCalibration>> LayerCalibration::make(const Setup& se
   return made;
 }
 
+const PlannedWeight& LayerCalibration::planned_of(const Weight* target) const {
+  const auto planned =
+      std::find_if(plan_.begin(), plan_.end(), [&](const PlannedWeight& weight) { return weight.target == target; });
+  QUINTET_CHECK(planned != plan_.end(), "a weight of layer {} that no plan has", layer_);
+  return *planned;
+}
+
 Status LayerCalibration::embed() {
-  const auto table = std::find_if(plan_.begin(), plan_.end(), [&](const PlannedWeight& planned) {
-    return planned.target == &planned_for_.embedding;
-  });
-  QUINTET_CHECK(table != plan_.end() && table->parts.size() == 1, "a model without one embedding");
+  const PlannedWeight& table = planned_of(&planned_for_.embedding);
   QuantizedMatrix made;
-  TRY_ASSIGN(const HostWeight weight, made_of(table->parts[0], made));
-  int64_t row = 0;
-  for (const auto& sequence : setup_.tokens)
-    for (const TokenId token : sequence) {
-      float* out = states_.row_in(row++);
-      decode_row(weight, token, out);
-      for (int64_t i = 0; i < weight.k; ++i) out[i] *= setup_.config.embedding_scale;
-    }
+  TRY_ASSIGN(const HostWeight weight, made_of(table.parts[0], made));
+  embed_rows(weight, setup_.tokens, setup_.config.embedding_scale, states_.row_in(0));
   return {};
 }
 
@@ -135,11 +143,9 @@ Status LayerCalibration::load(int32_t layer) {
 }
 
 Status LayerCalibration::replace(int input, const std::map<std::string, HostWeight, std::less<>>& made) {
-  const Weight* target = input_weights(planned_for_.layer[static_cast<size_t>(layer_)])[static_cast<size_t>(input)];
-  const auto planned =
-      std::find_if(plan_.begin(), plan_.end(), [&](const PlannedWeight& weight) { return weight.target == target; });
-  QUINTET_CHECK(planned != plan_.end(), "input {} of layer {}", input, layer_);
-  std::vector<HostWeight> parts = planned->parts;
+  const PlannedWeight& planned =
+      planned_of(input_weights(planned_for_.layer[static_cast<size_t>(layer_)])[static_cast<size_t>(input)]);
+  std::vector<HostWeight> parts = planned.parts;
   std::map<std::string_view, int64_t> rows_before;  // of parts that are rows of one tensor
   for (HostWeight& part : parts) {
     const auto found = made.find(part.name);
@@ -148,7 +154,58 @@ Status LayerCalibration::replace(int input, const std::map<std::string, HostWeig
     if (found != made.end()) part = found->second.n == rows ? found->second : found->second.slice_rows(first, rows);
     first += rows;
   }
-  return prepare(*planned, parts, *input_weights(one_.weights.layer[0])[static_cast<size_t>(input)]);
+  return prepare(planned, parts, *input_weights(one_.weights.layer[0])[static_cast<size_t>(input)]);
+}
+
+Status LayerCalibration::restore(int input) { return replace(input, {}); }
+
+Status LayerCalibration::through(const CalibrationTokens& sequences, float* rows) {
+  // Rows enter before those of the same chunk leave, and those of chunks before are not needed any more.
+  float *in = rows, *out = rows;
+  ObservingOptions options{.wants = [](const Weight&) { return false; }};
+  options.enter = [&](float* to, int64_t count) {
+    std::memcpy(to, in, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
+    in += count * states_.hidden();
+  };
+  options.leave = [&](const float* from, int64_t count) {
+    std::memcpy(out, from, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
+    out += count * states_.hidden();
+  };
+  const auto observed = make_observing_backend(setup_.backend, std::move(options));
+  for (const auto& sequence : sequences) TRY(prompt_pass(*observed, one_, sequence, kChunk_tokens));
+  return {};
+}
+
+Status LayerCalibration::prepare_head(const HostWeight* made) {
+  if (head_ && head_made_ == made) return {};
+  head_ = std::make_unique<Model>();
+  head_made_ = made;
+  head_->config = setup_.config;
+  head_->config.layers = 0;
+  head_->config.layer.clear();
+  TRY(prepare(planned_of(&planned_for_.output_norm), planned_of(&planned_for_.output_norm).parts, head_->weights.output_norm));
+  const bool tied = setup_.config.tied_embeddings;
+  const PlannedWeight& planned = planned_of(tied ? &planned_for_.embedding : &planned_for_.head);
+  std::vector<HostWeight> parts = planned.parts;
+  if (made) parts = {*made};
+  return prepare(planned, parts, tied ? head_->weights.embedding : head_->weights.head);
+}
+
+Status LayerCalibration::read_out(const CalibrationTokens& sequences, const float* rows, const HostWeight* made,
+                                  const LogitsSink& sink) {
+  TRY(prepare_head(made));
+  ObservingOptions options{.wants = [](const Weight&) { return false; }};
+  options.enter = [&](float* to, int64_t count) {
+    std::memcpy(to, rows, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
+    rows += count * states_.hidden();
+  };
+  const auto observed = make_observing_backend(setup_.backend, std::move(options));
+  for (const auto& sequence : sequences)
+    TRY(prompt_logits(*observed, *head_, sequence, kLogitsChunk_tokens, [&](int32_t, int32_t count, const float* logits) {
+      for (int32_t r = 0; r < count; ++r) sink(logits + int64_t{r} * setup_.config.vocabulary);
+      return Status();
+    }));
+  return {};
 }
 
 Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {

@@ -33,6 +33,9 @@ std::array<Weight*, kLayerInputs> input_weights(LayerWeights& layer);
 
 using CalibrationTokens = std::vector<std::vector<TokenId>>;
 
+/// Rows [tokens of all sequences, table.k] of the embedding.
+void embed_rows(const HostWeight& table, const CalibrationTokens& sequences, float scale, float* rows);
+
 /// What one pass over a layer is for.
 struct PassRequest {
   bool inputs[kLayerInputs] = {};  ///< whose statistics are wanted
@@ -61,12 +64,27 @@ class LayerCalibration {
   /// Runs all sequences through the loaded layer. Statistics that were not asked for are empty.
   Result<LayerStatistics> pass(const PassRequest& request);
 
+  /// Prepares weight `input` of the layer as the source has it.
+  Status restore(int input);
+  /// Runs other rows [tokens of all sequences, hidden] through the loaded layer, in place.
+  Status through(const CalibrationTokens& sequences, float* rows);
+  /// What entered the layer that the last advancing pass went through, until the next one.
+  const float* entered() { return states_.row_out(0); }
+  /// What left it.
+  const float* leaving() { return states_.row_in(0); }
   int entering() const { return states_.entering(); }
+
+  using LogitsSink = std::function<void(const float* logits)>;  ///< [vocabulary] of each row in turn
+  /// What the model makes of rows behind its last layer. Output norm and head are prepared for it, with `made` in place of
+  /// the source's head; they stay until a call with another `made`.
+  Status read_out(const CalibrationTokens& sequences, const float* rows, const HostWeight* made, const LogitsSink& sink);
 
  private:
   LayerCalibration(const Setup& setup, HiddenStates states) : setup_(setup), states_(std::move(states)) {}
   Status embed();
   Status prepare(const PlannedWeight& planned, std::span<const HostWeight> parts, Weight& target);
+  Status prepare_head(const HostWeight* made);
+  const PlannedWeight& planned_of(const Weight* target) const;
 
   Setup setup_;
   HiddenStates states_;
@@ -75,6 +93,8 @@ class LayerCalibration {
   Model one_;                          ///< a model of one layer
   int32_t layer_ = -1;
   std::vector<std::vector<float>> vectors_;  ///< the layer's norms and biases, decoded
+  std::unique_ptr<Model> head_;              ///< a model of no layers
+  const HostWeight* head_made_ = nullptr;    ///< what its head is made of
 };
 
 struct CalibrationText {

@@ -73,7 +73,7 @@ void decide(const ModelConfig& config, const QuantizeOptions& options, TensorTas
     if (task.integers && task.integers->minimum) task.integers->whole_zero = options.format.whole_zero;
   }
   if (task.integers) fit_groups(weight, task);
-  if (is_direct_format(task.format) && weight.k % format_info(task.format).block_weights != 0) {
+  if (!task.integers && weight.k % format_info(task.format).block_weights != 0) {
     task.note = fmt::format("stays as it is: {} inputs are no multiple of {}", weight.k,
                             format_info(task.format).block_weights);
     task.format = weight.format;

@@ -34,19 +34,17 @@ double quantile(std::span<const float> values, double share) {
 }
 
 Interval bootstrap(const std::vector<std::span<const float>>& series,
-                   const std::function<double(std::span<const double> means)>& statistic) {
+                   const std::function<double(std::span<const double> means)>& statistic, int64_t block) {
   QUINTET_CHECK(!series.empty() && !series.front().empty(), "a bootstrap of nothing");
   const auto tokens = static_cast<int64_t>(series.front().size());
-  const int64_t blocks = (tokens + kBootstrapBlock_tokens - 1) / kBootstrapBlock_tokens;
-  const auto block_tokens = [&](int64_t block) {
-    return std::min(kBootstrapBlock_tokens, tokens - block * kBootstrapBlock_tokens);
-  };
+  const int64_t blocks = (tokens + block - 1) / block;
+  const auto block_tokens = [&](int64_t index) { return std::min(block, tokens - index * block); };
   // Sums of blocks once, so that a draw costs blocks and not tokens.
   std::vector<std::vector<double>> sums(series.size(), std::vector<double>(static_cast<size_t>(blocks)));
   for (size_t s = 0; s < series.size(); ++s) {
     QUINTET_CHECK(series[s].size() == series.front().size(), "series of different lengths");
     for (int64_t i = 0; i < tokens; ++i)
-      sums[s][static_cast<size_t>(i / kBootstrapBlock_tokens)] += series[s][static_cast<size_t>(i)];
+      sums[s][static_cast<size_t>(i / block)] += series[s][static_cast<size_t>(i)];
   }
   std::mt19937_64 random(1);
   std::uniform_int_distribution<int64_t> any_block(0, blocks - 1);
@@ -55,9 +53,9 @@ Interval bootstrap(const std::vector<std::span<const float>>& series,
     std::fill(means.begin(), means.end(), 0.0);
     int64_t count = 0;
     for (int64_t i = 0; i < blocks; ++i) {
-      const int64_t block = any_block(random);
-      count += block_tokens(block);
-      for (size_t s = 0; s < series.size(); ++s) means[s] += sums[s][static_cast<size_t>(block)];
+      const int64_t index = any_block(random);
+      count += block_tokens(index);
+      for (size_t s = 0; s < series.size(); ++s) means[s] += sums[s][static_cast<size_t>(index)];
     }
     for (double& value : means) value /= static_cast<double>(count);
     drawn.push_back(statistic(means));

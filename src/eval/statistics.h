@@ -20,9 +20,11 @@ inline constexpr int kBootstrapDraws = 2000;
 /// 95 % interval of `statistic` over block-bootstrap draws (Efron and Tibshirani, "An Introduction to the
 /// Bootstrap", 1993, percentile interval). A draw is a list of blocks; the statistic gets, for each series,
 /// the mean over that draw, so series of the same tokens are drawn together and their ratio or difference has
-/// a paired interval. Deterministic. `series` are of equal, positive length.
+/// a paired interval. Deterministic. `series` are of equal, positive length. `block`: neighbours that are drawn together;
+/// 1 for questions, which do not depend on each other.
 Interval bootstrap(const std::vector<std::span<const float>>& series,
-                   const std::function<double(std::span<const double> means)>& statistic);
+                   const std::function<double(std::span<const double> means)>& statistic,
+                   int64_t block = kBootstrapBlock_tokens);
 
 double mean(std::span<const float> values);
 

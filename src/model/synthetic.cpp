@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "quant/integer_format.h"
 #include "tensor/half.h"
@@ -48,7 +49,7 @@ class Random {
 /// A pool of random blocks of one format; matrices start at different places of it, so that no two are alike.
 class BlockPool {
  public:
-  BlockPool(WeightFormat format, uint64_t most_weights, uint64_t seed) : info_(format_info(format)), random_(seed) {
+  BlockPool(WeightFormat format, uint64_t most_weights, int64_t most_rows, uint64_t seed) : info_(format_info(format)), random_(seed) {
     const uint64_t blocks = most_weights / static_cast<uint64_t>(info_.block_weights) + kOffsets;
     bytes_.resize(blocks * static_cast<uint64_t>(info_.block_bytes));
     for (size_t i = 0; i + 8 <= bytes_.size(); i += 8) {
@@ -56,25 +57,39 @@ class BlockPool {
       std::memcpy(&bytes_[i], &word, 8);
     }
     for (uint64_t block = 0; block < blocks; ++block) set_scales(&bytes_[block * static_cast<uint64_t>(info_.block_bytes)]);
+    if (!info_.decode_scaled) return;
+    for (int64_t row = 0; row < most_rows; ++row) row_scales_.push_back(row_scale());
   }
 
   HostWeight matrix(std::string_view name, int64_t n, int64_t k) {
     const uint64_t offset = random_.next() % kOffsets * static_cast<uint64_t>(info_.block_bytes);
-    return {.name = name, .format = info_.format, .n = n, .k = k,
-            .bytes = {bytes_.data() + offset, format_bytes_of(info_.format, static_cast<uint64_t>(n * k))}};
+    HostWeight weight = {.name = name, .format = info_.format, .n = n, .k = k,
+                         .bytes = {bytes_.data() + offset, format_bytes_of(info_.format, static_cast<uint64_t>(n * k))}};
+    if (!row_scales_.empty()) weight.row_scales = {reinterpret_cast<const uint8_t*>(row_scales_.data()), static_cast<size_t>(n) * sizeof(float)};
+    return weight;
   }
 
  private:
   static constexpr uint64_t kOffsets = 1 << 16;
 
-  /// Scales such that weights have a deviation of about 1 / sqrt(8192), as those of trained models.
+  static constexpr float kDeviation = 0.011f;  ///< of weights: about 1 / sqrt(8192), as those of trained models
+
+  float jitter() { return 1 + 0.3f * random_.uniform(); }
+
+  float row_scale() {
+    switch (info_.format) {
+      case WeightFormat::nf4_dq: return kDeviation / (0.55f * 128) * jitter();  // scales of blocks are bytes, 128 on average
+      case WeightFormat::fp8: return kDeviation / 112 * jitter();
+      default: return kDeviation / 74 * jitter();  // bytes
+    }
+  }
+
   void set_scales(uint8_t* block) {
-    const float jitter = 1 + 0.3f * random_.uniform();
+    const float jitter = this->jitter();
     const auto put = [&](int at, float value) {
       const uint16_t bits = f32_to_f16(value);
       std::memcpy(block + at, &bits, sizeof bits);
     };
-    constexpr float kDeviation = 0.011f;
     switch (info_.format) {
       case WeightFormat::f32: {
         const float value = kDeviation * 1.7f * random_.uniform();
@@ -82,6 +97,18 @@ class BlockPool {
         break;
       }
       case WeightFormat::f16: put(0, kDeviation * 1.7f * random_.uniform()); break;
+      case WeightFormat::bf16: {
+        const float value = kDeviation * 1.7f * random_.uniform();
+        std::memcpy(block, reinterpret_cast<const uint8_t*>(&value) + 2, 2);
+        break;
+      }
+      case WeightFormat::nf4: put(0, kDeviation / 0.55f * jitter); break;
+      case WeightFormat::nf4_dq: block[0] = static_cast<uint8_t>(64 + block[0] / 2); break;
+      case WeightFormat::fp8:
+        for (int i = 0; i < info_.block_bytes; ++i)
+          if ((block[i] & 0x7f) == 0x7f) block[i] ^= 1;  // NaN
+        break;
+      case WeightFormat::int8: break;
       case WeightFormat::q4_1: put(0, kDeviation / 4.6f * jitter), put(2, -kDeviation * 7.5f / 4.6f * jitter); break;
       case WeightFormat::q8_0: put(0, kDeviation / 74 * jitter); break;
       case WeightFormat::q5_0: put(0, kDeviation / 9.2f * jitter); break;
@@ -94,6 +121,11 @@ class BlockPool {
       case WeightFormat::q6_k: put(208, kDeviation / (18.5f * 74) * jitter); break;
       case WeightFormat::iq4_nl: put(0, kDeviation / 68 * jitter); break;
       case WeightFormat::iq4_xs: put(0, kDeviation / (68 * 18) * jitter); break;
+      case WeightFormat::iq2_xxs:
+      case WeightFormat::iq2_xs:
+      case WeightFormat::iq2_s: put(0, kDeviation / (20 * 2.3f) * jitter); break;
+      case WeightFormat::iq3_xxs: put(0, kDeviation / (30 * 4.6f) * jitter); break;
+      case WeightFormat::iq3_s: put(0, kDeviation / (8 * 18.4f) * jitter); break;
       default: {  // the project's integers and q4_0: codes are uniform
         const IntegerFormat shape = *integer_format(info_.format);
         const float spread = 4.6f / 16 * static_cast<float>(1 << shape.bits);
@@ -107,18 +139,39 @@ class BlockPool {
   const FormatInfo& info_;
   Random random_;
   std::vector<uint8_t> bytes_;
+  std::vector<float> row_scales_;
+};
+
+/// Random outliers of matrices of one width: as many in each row, one in each stretch of it. Matrices take the first rows.
+struct OutlierPool {
+  std::vector<uint32_t> begin = {0};
+  std::vector<uint16_t> columns, values;
+
+  void extend(int64_t rows, int64_t k, double share, Random& random) {
+    const auto each = std::max<int64_t>(1, std::llround(share * static_cast<double>(k)));
+    while (static_cast<int64_t>(begin.size()) <= rows) {
+      for (int64_t i = 0; i < each; ++i) {
+        const int64_t from = i * k / each, to = (i + 1) * k / each;
+        columns.push_back(static_cast<uint16_t>(from + static_cast<int64_t>(random.next() % static_cast<uint64_t>(to - from))));
+        values.push_back(f32_to_f16(0.1f * random.uniform()));
+      }
+      begin.push_back(static_cast<uint32_t>(columns.size()));
+    }
+  }
+  Outliers view(int64_t rows) const {
+    const auto bytes = [](const auto& values, size_t count) {
+      return std::span<const uint8_t>(reinterpret_cast<const uint8_t*>(values.data()), count * sizeof(values[0]));
+    };
+    return {.row_begin = bytes(begin, static_cast<size_t>(rows) + 1), .columns = bytes(columns, columns.size()), .values = bytes(values, values.size())};
+  }
 };
 
 /// What weights are prepared from, and may borrow from as they may from a mapped file.
 struct Source {
   BlockPool pool;
   std::vector<float> ones;
+  std::map<int64_t, OutlierPool> outliers;  ///< by width
 };
-
-constexpr std::array kFormats = {WeightFormat::int4_g128, WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q5_0,
-                                 WeightFormat::q5_1,      WeightFormat::q8_0, WeightFormat::q2_k, WeightFormat::q3_k,
-                                 WeightFormat::q4_k,      WeightFormat::q5_k, WeightFormat::q6_k, WeightFormat::iq4_nl,
-                                 WeightFormat::iq4_xs,    WeightFormat::f16,  WeightFormat::f32};
 
 Result<const Shape*> find_shape(std::string_view name) {
   std::string names;
@@ -127,15 +180,6 @@ Result<const Shape*> find_shape(std::string_view name) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", shape.name);
   }
   return bad_input(fmt::format("--shape: found '{}', allowed are {}", name, names));
-}
-
-Status check_format(WeightFormat format) {
-  std::string names;
-  for (const WeightFormat allowed : kFormats) {
-    if (allowed == format) return {};
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", format_info(allowed).name);
-  }
-  return bad_input(fmt::format("--weights: found {}, allowed are {}", format_info(format).name, names));
 }
 
 ModelConfig config_of(const Shape& shape, int32_t layers) {
@@ -216,7 +260,6 @@ Status add_texts(Model& model) {
 
 Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& options, Backend& backend) {
   TRY_ASSIGN(const Shape* shape, find_shape(options.shape));
-  TRY(check_format(options.format));
   const int block = format_info(options.format).block_weights;
   for (const int k : {shape->hidden, shape->ffn, shape->heads * shape->head_dim})
     if (k % block)
@@ -228,14 +271,24 @@ Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& opti
   const ModelConfig& config = model->config;
   TRY(add_texts(*model));
 
+  const std::vector<Planned> list = plan(config, model->weights);
+  std::map<int64_t, OutlierPool> outliers;
+  const auto has_outliers = [&](WeightRole role) {
+    return options.outliers > 0 && (role == WeightRole::linear || role == WeightRole::qkv || role == WeightRole::gate_up);
+  };
+  Random random(options.seed + 1);
+  for (const Planned& planned : list)
+    if (has_outliers(planned.role))
+      for (const int64_t n : planned.rows) outliers[planned.k].extend(n, planned.k, options.outliers, random);
   const auto parts_of = [&](const Planned& planned) {
     const bool is_vector = planned.role == WeightRole::vector;
     std::vector<HostWeight> parts;
-    for (const int64_t n : planned.rows)
+    for (const int64_t n : planned.rows) {
       parts.push_back({.name = planned.name, .format = is_vector ? WeightFormat::f32 : options.format, .n = n, .k = planned.k});
+      if (has_outliers(planned.role)) parts.back().outliers = outliers.at(planned.k).view(n);
+    }
     return parts;
   };
-  const std::vector<Planned> list = plan(config, model->weights);
   if (options.admit) {
     ModelNeeds needs{.config = config};
     for (const Planned& planned : list) {
@@ -246,21 +299,26 @@ Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& opti
   }
 
   const auto most = int64_t{config.hidden} * std::max(config.ffn, config.vocabulary);
+  const int64_t most_rows = std::max({config.hidden, config.ffn, config.vocabulary, config.heads * config.head_dim});
   const auto longest = static_cast<size_t>(std::max(config.hidden, (config.heads + 2 * config.kv_heads) * config.head_dim));
-  const auto source = std::make_shared<Source>(
-      Source{.pool = BlockPool(options.format, static_cast<uint64_t>(most), options.seed), .ones = std::vector<float>(longest, 1.0f)});
+  const auto source = std::make_shared<Source>(Source{.pool = BlockPool(options.format, static_cast<uint64_t>(most), most_rows, options.seed),
+                                                      .ones = std::vector<float>(longest, 1.0f), .outliers = {}});
   for (const Planned& planned : list) {
     std::vector<HostWeight> parts = parts_of(planned);
     for (HostWeight& part : parts) {
-      if (planned.role == WeightRole::vector)
+      if (planned.role == WeightRole::vector) {
         part.bytes = {reinterpret_cast<const uint8_t*>(source->ones.data()), static_cast<size_t>(part.k) * sizeof(float)};
-      else
+      } else {
+        const Outliers kept = part.outliers;
         part = source->pool.matrix(part.name, part.n, part.k);
+        part.outliers = kept;
+      }
     }
     TRY_ASSIGN(*planned.target, backend.prepare(planned.role, parts));
     model->weights.bytes += planned.target->bytes;
   }
   model->file_bytes = model->weights.bytes;
+  source->outliers = std::move(outliers);
   model->files = source;
   return model;
 }

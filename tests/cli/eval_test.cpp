@@ -160,6 +160,73 @@ TEST(Eval, GatesSetTheExitCode) {
   expect_error(gate("kl=low"), 2, {"--gate", "'kl=low'"});
 }
 
+TEST(Eval, LossIsAttributedToItsSources) {
+  const TemporaryFolder folder;
+  const std::string reference = tiny("llama-plain.gguf"), text = folder.write("text.txt", kText), made = folder.path("made");
+  ASSERT_EQ(run({"quantize", reference, made, "--method", "rtn", "--bits", "3", "--group-size", "32", "--threads=1", "--no-smoke"}).code, 0);
+  const auto attribute = [&](const std::string& model, const std::string& device) {
+    const Outcome outcome =
+        run(eval({model, "--kl", reference, text, "--context", "64", "--attribute", "--device", device, "--json"}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return Json::parse(outcome.out, nullptr, false);
+  };
+  const Json itself = attribute(reference, "cpu"), compressed = attribute(made, "cpu"), exact = attribute(made, "reference");
+  EXPECT_LT(itself["kl_weights"].get<double>(), 1e-7);
+  EXPECT_EQ(itself["kv_format"], "f16");
+  EXPECT_GT(itself["kl_kv"].get<double>(), 0);
+  EXPECT_LT(itself["kl_mean"].get<double>(), 1e-3);
+  EXPECT_NEAR(itself["kl_kv"].get<double>() + itself["kl_activations"].get<double>(), itself["kl_mean"].get<double>(), 1e-7)
+      << "without loss of weights the device's own is all there is";
+  EXPECT_GT(compressed["kl_weights"].get<double>(), 0.01);
+  EXPECT_NEAR(compressed["kl_weights"].get<double>(), compressed["kl_mean"].get<double>(), 0.01);
+  EXPECT_EQ(exact["kl_weights"], exact["kl_mean"]) << "the reference rounds nothing";
+  EXPECT_LT(exact["kl_kv"].get<double>(), 1e-7);
+  EXPECT_LT(exact["kl_activations"].get<double>(), 1e-7);
+  const Outcome table = run(eval({made, "--kl", reference, text, "--context", "64", "--attribute"}));
+  EXPECT_NE(table.out.find("KV in f16"), std::string::npos) << table.err;
+  expect_error(run(eval({made, "--perplexity", text, "--attribute"})), 2, {"--attribute", "--kl"});
+}
+
+TEST(Eval, TasksAreAskedAndModelsComparedQuestionByQuestion) {
+  const TemporaryFolder folder;
+  const std::string model = tiny("llama-plain.gguf"), other = tiny("llama-linear.gguf");
+  // What the model answers is right, so that it scores 1; a model of other weights hardly says the same.
+  std::string lines;
+  for (int i = 0; i < 8; ++i) {
+    const std::string prompt = "question " + std::to_string(i * 37) + ": ";
+    const Outcome answer = run({"run", model, "--raw", "-p", prompt, "-n", "6", "--threads=1", "--json"});
+    ASSERT_EQ(answer.code, 0) << answer.err;
+    lines += Json{{"prompt", prompt},
+                  {"answer", Json::parse(answer.out)["text"]},
+                  {"metric", i % 2 ? "exact" : "f1"},
+                  {"task", i < 4 ? "first" : "second"},
+                  {"max_tokens", 6}}
+                 .dump(-1, ' ', false, Json::error_handler_t::replace) +
+             "\n";
+  }
+  const std::string file = folder.write("tasks.jsonl", lines);
+  const Outcome outcome = run(eval({model, other, model, "--tasks", file, "--raw", "--json"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<Json> made;
+  for (size_t at = 0; at < outcome.out.size(); at = outcome.out.find('\n', at) + 1)
+    made.push_back(Json::parse(outcome.out.substr(at, outcome.out.find('\n', at) - at)));
+  ASSERT_EQ(made.size(), 3u);
+  EXPECT_EQ(made[0]["score"], 1.0);
+  EXPECT_EQ(made[0]["questions"], 8);
+  EXPECT_EQ(made[0]["tasks"].size(), 4u) << "two tasks of two metrics";
+  EXPECT_FALSE(made[0].contains("difference"));
+  EXPECT_EQ(made[2]["difference"], 0.0);
+  EXPECT_EQ(made[2]["difference_ci"], Json({0.0, 0.0})) << "the same answers question by question";
+  EXPECT_LT(made[1]["score"], 1.0);
+  EXPECT_NEAR(made[1]["difference"].get<double>(), made[1]["score"].get<double>() - 1, 1e-9);
+  EXPECT_LE(made[1]["difference_ci"][0], made[1]["difference"]);
+  EXPECT_GE(made[1]["difference_ci"][1], made[1]["difference"]);
+  EXPECT_EQ(run(eval({model, "--tasks", file})).code, 0) << "through the chat template";
+  expect_error(run(eval({model, "--tasks", folder.write("bad.jsonl", "{}\n")})), 2, {"bad.jsonl: line 1", "prompt"});
+  expect_error(run(eval({model, "--tasks", folder.write("long.jsonl", Json{{"prompt", std::string(500, 'x')}, {"answer", 1}}.dump())})), 2,
+               {"question 1", "128"});
+}
+
 TEST(Eval, BadInputIsNamed) {
   const TemporaryFolder folder;
   const std::string text = folder.write("text.txt", kText), model = tiny("llama-plain.gguf");

@@ -98,6 +98,11 @@ TEST(Quantize, FormatsAreThoseAskedFor) {
   EXPECT_EQ(other.at("blk.0.ffn_down.weight"), "f16");
   EXPECT_EQ(other.at("blk.0.ffn_up.weight"), "int3_g32_asym");
   EXPECT_EQ(other.at("blk.1.ffn_up.weight"), "int3_g32");
+  const auto borrowed = formats({"--group-size", "32", "--tensor-format", "*embd*=q5_1,*down*=iq4_nl,*gate*=q6_k"});
+  EXPECT_EQ(borrowed.at("token_embd.weight"), "q5_1") << "formats of GGUF files in a folder of our own";
+  EXPECT_EQ(borrowed.at("blk.0.ffn_down.weight"), "iq4_nl");
+  EXPECT_EQ(borrowed.at("blk.0.ffn_gate.weight"), "f32") << "rows are no multiple of 256: it stays";
+  EXPECT_EQ(run({"run", folder.path("out"), "--raw", "-p", "hello", "-n", "3", "--threads=1"}).code, 0);
 }
 
 TEST(Quantize, MixesOfGgufAreFilesThatInspectRecognizes) {
@@ -530,7 +535,7 @@ TEST(Quantize, FlagsAreChecked) {
   check({"--select", "magnitude", "--granularity", "tensor"}, {"--granularity", "'tensor'", "outlier"});
   check({"--select", "magnitude", "--outliers", "50"}, {"--outliers", "'50'", "percent"});
   check({"--select", "magnitude", "--outliers", "last=1"}, {"--outliers", "'last=1'", "first=X"});
-  check({"--method", "rtn", "--tensor-format", "a=q6_k"}, {"--tensor-format", "'a=q6_k'", "int4_g128"});
+  check({"--method", "rtn", "--tensor-format", "a=iq2_xs"}, {"--tensor-format", "'a=iq2_xs'", "int4_g128"});
   check({"--method", "rtn"}, {"/nonexistent.gguf"});
 }
 

@@ -65,7 +65,7 @@ TEST(Shape, FlagsAreChecked) {
   expect_error(run({"run", "x.gguf", "--shape", "tiny", "-p", "x"}), 2, {"x.gguf", "--shape tiny", "one of them"});
   expect_error(run({"run", "--shape", "gpt-9", "-p", "x"}), 2, {"--shape", "'gpt-9'", "llama3-70b"});
   expect_error(run({"run", "--shape", "tiny", "--weights", "int9", "-p", "x"}), 2, {"--weights", "'int9'"});
-  expect_error(run({"run", "--shape", "tiny", "--weights", "iq2_xs", "-p", "x"}), 2, {"--weights", "iq2_xs", "q8_0"});
+  expect_error(run({"run", "--shape", "tiny", "--weights", "iq9_xs", "-p", "x"}), 2, {"--weights", "iq2_xs", "q8_0"});
   expect_error(run({"bench", "--shape", "tiny", "--rows", "1,0"}), 2, {"--rows", "'0'"});
   expect_error(run({"bench", "--shape", "tiny", "--rows", "1,x"}), 2, {"--rows", "'x'"});
   expect_error(run({"bench", "/nonexistent.gguf", "--prompt", "1,2"}), 2, {"--prompt", "one"});

@@ -9,6 +9,12 @@ namespace {
 
 class CudaLinear : public CudaTest {};
 
+/// Whether products round a format's weights to FP16 (formats/int4.cuh).
+bool is_rounded(WeightFormat format) {
+  const std::string_view name = format_info(format).name;
+  return name.starts_with("int3") || name.starts_with("int4") || name.starts_with("q4_0") || name.starts_with("q4_1");
+}
+
 TEST_F(CudaLinear, PackedWeightsDecodeAsTheScalarCodecDoes) {
   for (const WeightFormat format : gpu_formats())
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{576, 576}, {40, 64}, {129, 1536}, {16, 32}, {1000, 896}, {48, 256}, {200, 768}}) {
@@ -24,8 +30,9 @@ TEST_F(CudaLinear, PackedWeightsDecodeAsTheScalarCodecDoes) {
 }
 
 TEST_F(CudaLinear, GateAndUpDecodeInLogicalOrder) {
-  for (const WeightFormat format : gpu_formats()) {
-    const RandomWeight gate = random_weight(format, 1536, 768), up = random_weight(format, 1536, 768);
+  for (const WeightFormat format : gpu_layouts()) {
+    const double share = format == WeightFormat::int4_g128 ? 0.01 : 0;
+    const RandomWeight gate = random_weight(format, 1536, 768, "gate", share), up = random_weight(format, 1536, 768, "up", share);
     const HostWeight parts[] = {gate.host, up.host};
     auto prepared = backend_->prepare(WeightRole::gate_up, parts);
     ASSERT_TRUE(prepared) << prepared.error().message;
@@ -49,13 +56,51 @@ TEST_F(CudaLinear, WeightsOfManyChunksDecodeToo) {
   EXPECT_EQ(std::memcmp(back.data(), weight.values.data(), back.size() * 4), 0);
 }
 
+TEST_F(CudaLinear, SidesDecodeAsTheOracleDoes) {
+  for (const bool permuted : {false, true}) {
+    const double share = permuted ? 0 : 0.02;
+    const RandomWeight q = random_weight(WeightFormat::int4_g64, 192, 320, "q", share, permuted), kv[] = {
+        random_weight(WeightFormat::int8, 48, 320, "k", 0, permuted), random_weight(WeightFormat::bf16, 51, 320, "v", share, permuted)};
+    HostWeight parts[] = {q.host, kv[0].host, kv[1].host};
+    if (permuted) parts[1].in_perm = parts[2].in_perm = parts[0].in_perm;
+    const auto prepared = backend_->prepare(WeightRole::qkv, parts);
+    ASSERT_TRUE(prepared) << prepared.error().message;
+    EXPECT_EQ(backend_->packed_bytes(WeightRole::qkv, parts).value(), prepared->bytes);
+    std::vector<float> back(291 * 320, NAN), row(320);
+    ASSERT_TRUE(backend_->unpack(*prepared, 0, 291, back.data()));
+    int64_t at = 0;
+    for (const HostWeight& part : parts)
+      for (int64_t i = 0; i < part.n; ++i, ++at) {
+        decode_row(part, i, row.data());
+        ASSERT_EQ(std::memcmp(back.data() + at * 320, row.data(), 320 * 4), 0) << part.name << " row " << i;
+      }
+  }
+  const RandomWeight a = random_weight(WeightFormat::int4_g64, 64, 128, "first", 0, true), b = random_weight(WeightFormat::int4_g64, 64, 128, "second", 0, true);
+  const HostWeight parts[] = {a.host, b.host};
+  const auto refused = backend_->prepare(WeightRole::gate_up, parts);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("second"), std::string::npos) << refused.error().message;
+}
+
 TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {
-  for (const WeightFormat format : gpu_formats()) {
+  struct Case {
+    WeightFormat format;
+    double share = 0;
+    bool permuted = false;
+  };
+  std::vector<Case> cases;
+  for (const WeightFormat format : gpu_layouts()) cases.push_back({format});
+  for (const WeightFormat format : {WeightFormat::int4_g128, WeightFormat::int4_g64_asym, WeightFormat::bf16, WeightFormat::q8_0}) {
+    cases.push_back({format, 0.02, false});
+    cases.push_back({format, 0, true});
+  }
+  for (const auto& [format, share, permuted] : cases) {
     backend_ = make_cuda_backend({.path = tested_path()}).value();
     bool reserved = false;
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{960, 576}, {40, 64}, {576, 1536}, {129, 896}, {200, 768}, {1024, 2048}}) {
       if (k % format_info(format).block_weights) continue;
-      const RandomWeight weight = random_weight(format, n, k);
+      SCOPED_TRACE(fmt::format("{} {} x {}, outliers {}, {}", format_info(format).name, n, k, share, permuted ? "permuted" : "in order"));
+      const RandomWeight weight = random_weight(format, n, k, "test.weight", share, permuted);
       const HostWeight parts[] = {weight.host};
       const Weight prepared = backend_->prepare(WeightRole::linear, parts).value();
       if (!std::exchange(reserved, true)) {
@@ -63,26 +108,28 @@ TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {
                                        .vocabulary = 256, .max_heads = 8, .max_head_dim = 64}));
       }
       const std::vector<float> x = random_values(static_cast<size_t>(300 * k));
+      std::vector<double> rounded(x.size());
+      for (size_t i = 0; i < x.size(); ++i) rounded[i] = f16_to_f32(f32_to_f16(x[i]));
       std::vector<float> row0;
       for (const int64_t rows : {1, 2, 7, 8, 16, 17, 33, 64, 65, 300}) {
         Matrix in = upload({x.begin(), x.begin() + rows * k}, rows, k, DType::f16), out = poisoned(rows, n, DType::f32);
         backend_->ops().linear({.x = in.view, .w = &prepared, .out = out.view});
         const std::vector<float> got = download(out.view);
         if (rows == 1) row0 = {got.begin(), got.begin() + n};
-        EXPECT_EQ(std::memcmp(got.data(), row0.data(), row0.size() * 4), 0) << format_info(format).name << " " << n << "x" << k << " rows " << rows;
+        EXPECT_EQ(std::memcmp(got.data(), row0.data(), row0.size() * 4), 0) << "rows " << rows;
         for (int64_t row = 0; row < rows; row += std::max<int64_t>(1, rows / 3))
           for (int64_t i = 0; i < n; ++i) {
             double want = 0, magnitude = 0;
             for (int64_t j = 0; j < k; ++j) {
-              const double product = static_cast<double>(f16_to_f32(f32_to_f16(x[static_cast<size_t>(row * k + j)]))) * weight.values[static_cast<size_t>(i * k + j)];
+              const double product = rounded[static_cast<size_t>(row * k + j)] * weight.values[static_cast<size_t>(i * k + j)];
               want += product, magnitude += std::fabs(product);
             }
             // FP32 sums of k exact products: at most (k / 16 + 16 + groups) roundings of 2^-24 of the magnitudes met. A
-            // grid that is not centred (Q4_1) sums numbers up to 15 where the weights are smaller: the factor of 16. Weights of
-            // int4_g128 are rounded to FP16 once.
-            const double rounded = format == WeightFormat::int4_g128 ? 0x1p-11 : 0;
-            const double tolerance = magnitude * ((static_cast<double>(k) / 16 + 48) * 0x1p-24 * 32 + rounded) + 1e-6;
-            ASSERT_NEAR(got[static_cast<size_t>(row * n + i)], want, tolerance) << format_info(format).name << " " << n << "x" << k << " rows " << rows << " row " << row << " output " << i;
+            // grid that is not centred (Q4_1) sums numbers up to 15 where the weights are smaller: the factor of 16. NF4's levels
+            // are rounded to halves (formats/nf4.cuh), weights of four bits too (formats/int4.cuh).
+            const double levels = format == WeightFormat::nf4_dq ? 0x1p-12 : is_rounded(format) ? 0x1p-11 : 0;
+            const double tolerance = magnitude * ((static_cast<double>(k) / 16 + 48) * 0x1p-24 * 32 + levels) + 1e-6;
+            ASSERT_NEAR(got[static_cast<size_t>(row * n + i)], want, tolerance) << "rows " << rows << " row " << row << " output " << i;
           }
       }
     }
@@ -163,6 +210,18 @@ TEST_F(CudaLinear, RefusesScalesThatAreNotFinite) {
   ASSERT_FALSE(prepared);
   EXPECT_EQ(prepared.error().kind, ErrorKind::bad_input);
   EXPECT_NE(prepared.error().message.find("blk.3.bad.weight"), std::string::npos) << prepared.error().message;
+}
+
+TEST_F(CudaLinear, RefusesFloatsThatAreNotFinite) {
+  for (const auto& [format, at, byte] : {std::tuple{WeightFormat::fp8, 64 * 3 + 5, 0xff}, {WeightFormat::bf16, 2 * (64 * 9 + 7) + 1, 0x7f}, {WeightFormat::f16, 2 * 70 + 1, 0xfc}}) {
+    RandomWeight weight = random_weight(format, 64, 64, "blk.5.bad.weight");
+    weight.bytes[static_cast<size_t>(at)] = static_cast<uint8_t>(byte);
+    if (format == WeightFormat::bf16) weight.bytes[static_cast<size_t>(at) - 1] = 0x80;
+    const HostWeight parts[] = {weight.host};
+    const auto prepared = backend_->prepare(WeightRole::linear, parts);
+    ASSERT_FALSE(prepared) << format_info(format).name;
+    EXPECT_NE(prepared.error().message.find("blk.5.bad.weight"), std::string::npos) << prepared.error().message;
+  }
 }
 
 }  // namespace

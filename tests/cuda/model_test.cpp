@@ -74,12 +74,13 @@ class CudaSynthetic : public CudaTest {
 TEST_F(CudaSynthetic, AgreesWithTheReferenceAndKeepsItsBits) {
   for (const std::string_view shape : {"tiny", "tiny-wide", "tiny-256"})
     for (const int32_t window : {0, 300}) {
-      for (const WeightFormat format : gpu_formats()) {
+      for (const WeightFormat format : gpu_layouts()) {
         // Formats in blocks of 256 fit one shape alone, and the others need not run there once more.
         if ((format_info(format).block_weights == 256) != (shape == "tiny-256")) continue;
         SCOPED_TRACE(fmt::format("{} {} window {}", shape, format_info(format).name, window));
         backend_ = make_cuda_backend({.path = tested_path()}).value();
-        const auto model = make_synthetic_model({.shape = shape, .format = format, .seed = random_()}, *backend_).value();
+        const bool outliers = format == WeightFormat::int4_g128 || format == WeightFormat::f16;
+        const auto model = make_synthetic_model({.shape = shape, .format = format, .outliers = outliers ? 0.005 : 0, .seed = random_()}, *backend_).value();
         for (LayerConfig& layer : model->config.layer) layer.sliding_window = window;
         const std::vector<TokenId> tokens = random_tokens(700, model->config.vocabulary);
         const std::vector<float> whole = logits(*backend_, *model, tokens, 300);
@@ -94,12 +95,14 @@ TEST_F(CudaSynthetic, AgreesWithTheReferenceAndKeepsItsBits) {
 }
 
 TEST_F(CudaSynthetic, IsCloseToTheReference) {
-  for (const char* shape : {"tiny", "tiny-wide"})
+  for (const auto& [format, outliers] : {std::pair{WeightFormat::q8_0, 0.0}, {WeightFormat::int4_g128, 0.005}, {WeightFormat::bf16, 0.0}, {WeightFormat::fp8, 0.0}})
     for (const int32_t window : {0, 300}) {
+      const std::string_view shape = window ? "tiny" : "tiny-wide";
+      SCOPED_TRACE(fmt::format("{} {} outliers {}", shape, format_info(format).name, outliers));
       const uint64_t seed = random_();
-      const auto on_gpu = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *backend_).value();
+      const auto on_gpu = make_synthetic_model({.shape = shape, .format = format, .outliers = outliers, .seed = seed}, *backend_).value();
       const auto reference = make_reference_backend();
-      const auto oracle = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *reference).value();
+      const auto oracle = make_synthetic_model({.shape = shape, .format = format, .outliers = outliers, .seed = seed}, *reference).value();
       for (LayerConfig& layer : on_gpu->config.layer) layer.sliding_window = window;
       for (LayerConfig& layer : oracle->config.layer) layer.sliding_window = window;
       const std::vector<TokenId> tokens = random_tokens(600, oracle->config.vocabulary);

@@ -59,10 +59,11 @@ class CudaPaths : public CudaTest {
 
 TEST_F(CudaPaths, ProductsHaveTheSameBits) {
   const std::vector<int64_t> all_rows = {1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 200};
-  for (const WeightFormat format : gpu_formats())
+  for (const WeightFormat format : gpu_layouts())
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{960, 576}, {40, 64}, {129, 896}, {200, 768}, {1100, 2048}, {520, 7168}}) {
       if (k % format_info(format).block_weights) continue;
-      const RandomWeight weight = random_weight(format, n, k);
+      const bool sides = format == WeightFormat::int4_g64 || format == WeightFormat::f16;
+      const RandomWeight weight = random_weight(format, n, k, "test.weight", sides && k != 896 ? 0.01 : 0, sides && k == 896);
       const HostWeight parts[] = {weight.host};
       const std::vector<float> x = random_values(static_cast<size_t>(all_rows.back() * k));
       std::vector<std::vector<float>> of_hopper;
@@ -85,7 +86,7 @@ TEST_F(CudaPaths, ProductsHaveTheSameBits) {
 
 TEST_F(CudaPaths, ModelsHaveTheSameBits) {
   for (const std::string_view shape : {"tiny", "tiny-wide", "tiny-256"})
-    for (const WeightFormat format : {WeightFormat::int4_g128, WeightFormat::q4_1, WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::f16}) {
+    for (const WeightFormat format : {WeightFormat::int4_g128, WeightFormat::q4_1, WeightFormat::int8, WeightFormat::nf4_dq, WeightFormat::q4_k, WeightFormat::bf16}) {
       if ((format_info(format).block_weights == 256) != (shape == "tiny-256")) continue;
       SCOPED_TRACE(fmt::format("{} {}", shape, format_info(format).name));
       const uint64_t seed = random_();
@@ -93,7 +94,7 @@ TEST_F(CudaPaths, ModelsHaveTheSameBits) {
       std::vector<std::vector<float>> of_hopper;
       for (const CudaPath path : {CudaPath::hopper, CudaPath::sm80}) {
         backend_ = make_cuda_backend({.path = path}).value();
-        const auto model = make_synthetic_model({.shape = std::string(shape), .format = format, .seed = seed}, *backend_).value();
+        const auto model = make_synthetic_model({.shape = shape, .format = format, .outliers = format == WeightFormat::int4_g128 ? 0.005 : 0, .seed = seed}, *backend_).value();
         std::uniform_int_distribution<TokenId> token(0, model->config.vocabulary - 1);
         while (tokens.size() < 330) tokens.push_back(token(random_));
         size_t at = 0;

@@ -29,7 +29,7 @@ void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit)
   visit(self.act_in_, padded_rows * padded_k);
   visit(self.act_mid_, padded_rows * padded_k);
   visit(self.q_, padded_rows * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(limits.max_head_dim));
-  const size_t slice_rows = std::max<size_t>(kSlices * kMidRows, padded_rows);  // slices stay apart for up to kMidRows rows
+  const size_t slice_rows = std::max<size_t>((kSlices + 1) * kMidRows, padded_rows);  // slices stay apart for up to kMidRows rows
   visit(self.partial_, slice_rows * columns);
   visit(self.residual_partial_, slice_rows * static_cast<size_t>(limits.hidden + kUnitOutputs));
   visit(self.input_sums_, padded_rows * padded_k / 16);
@@ -113,10 +113,15 @@ void CudaOps::embed(const StepView& step, const EmbedArgs& args) {
   moved_residual_ = nullptr;
   const CudaWeight& table = packed(*args.table);
   const Segment& segment = table.segments[0];
+  const bool outliers = table.outliers.begin;  // added before the scale
   check(segment.kernels->embed({.panels = segment.panels, .token = step.token, .prev = step.prev, .sampled = last_sampled_,
-                                .out = static_cast<float*>(args.out.data), .scale = args.scale, .unit = segment.unit, .rows = step.rows,
+                                .out = static_cast<float*>(args.out.data), .scale = outliers ? 1 : args.scale, .unit = segment.unit, .rows = step.rows,
                                 .k = static_cast<int>(args.table->k), .pieces = segment.pieces, .vocabulary = static_cast<int>(args.table->n)},
                                next_site()));
+  if (outliers)
+    check(kernels_.outliers_embed({.token = step.token, .prev = step.prev, .sampled = last_sampled_, .begin = table.outliers.begin,
+                                   .entries = table.outliers.entries, .out = static_cast<float*>(args.out.data), .scale = args.scale, .rows = step.rows,
+                                   .k = static_cast<int>(args.table->k), .vocabulary = static_cast<int>(args.table->n)}, next_site()));
 }
 
 void CudaOps::norm(ConstMatrixView x, const NormArgs& norm, int rows, const int* row_index, const Weight& next) {
@@ -150,9 +155,29 @@ bool CudaOps::row_norm(ConstMatrixView x, const NormArgs& norm, RowNorm& fused) 
   return true;
 }
 
+int CudaOps::slices(const Weight& weight, Epilogue left) {
+  if (left != Epilogue::partial) return 1;
+  return kSlices + (packed(weight).outliers.begin ? 1 : 0);
+}
+
+void CudaOps::add_outliers(const Weight& weight, const __half* x, int rows, float* out, Epilogue epilogue) {
+  const CudaWeight& own = packed(weight);
+  const bool whole = epilogue == Epilogue::whole;
+  check(kernels_.outliers({.x = x, .layout = layout(weight, rows), .columns = other_inputs(x), .begin = own.outliers.begin, .entries = own.outliers.entries,
+                           .out = whole ? out : out + static_cast<size_t>(kSlices) * static_cast<size_t>(rows) * static_cast<size_t>(own.columns), .rows = rows,
+                           .n = own.columns, .out_stride = own.columns, .add = whole}, next_site()));
+}
+
 void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out, Epilogue epilogue, const RowNorm& fused, ActLayout out_layout, int activation) {
   const CudaWeight& own = packed(weight);
   const ActLayout act = layout(weight, rows);
+  if (own.in_perm) {
+    __half* permuted = other_inputs(x);
+    check(kernels_.permute({.x = x, .out = permuted, .layout = act, .in_perm = own.in_perm, .rows = rows, .k = static_cast<int>(weight.k)}, next_site()));
+    x = permuted;
+  }
+  // A slice of their own may come first: it is done while the product's kernel fills its ring.
+  if (own.outliers.begin && epilogue == Epilogue::partial) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
   ProductParams params = {.x = reinterpret_cast<const uint4*>(x), .rows = rows, .out_stride = own.columns, .slice_stride = static_cast<int64_t>(rows) * own.columns,
                           .out_layout = out_layout, .activation = activation, .arriving_lanes = site_.arriving_lanes, .input_sums = input_sums_};
   RowNorm norm = fused;
@@ -175,18 +200,19 @@ void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out
     check(segment.kernels->product(params, act.tiles, epilogue, next_site()));
     norm.residual_out = nullptr;
   }
+  if (own.outliers.begin && epilogue == Epilogue::whole) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
 }
 
 void CudaOps::norm_product(ConstMatrixView x, const NormArgs& norm_args, const Weight& weight, int rows, void* out, Epilogue epilogue, ActLayout out_layout, int activation) {
   RowNorm fused;
-  if (rows != 1 || !row_norm(x, norm_args, fused)) norm(x, norm_args, rows, nullptr, weight);
+  if (rows != 1 || packed(weight).has_sides() || !row_norm(x, norm_args, fused)) norm(x, norm_args, rows, nullptr, weight);
   product(weight, act_in_, rows, out, epilogue, fused, out_layout, activation);
 }
 
 void CudaOps::attn_in(const StepView& step, const AttnInArgs& args) {
   const Epilogue left = epilogue(step.rows);
   norm_product(args.x, args.norm, *args.w, step.rows, partial_, left);
-  partial_slices_ = slices(left);
+  partial_slices_ = slices(*args.w, left);
   partial_stride_ = packed(*args.w).columns;
   qkv_bias_ = vector_of(args.bias);
 }
@@ -244,7 +270,7 @@ void CudaOps::project(const ProjectArgs& args) {
   const int rows = static_cast<int>(args.residual.rows);
   const Epilogue left = epilogue(rows);
   product(*args.w, act_mid_, rows, residual_partial_, left);
-  pending_ = {.waiting = true, .slices = slices(left), .bias = vector_of(args.bias), .post_weight = vector_of(args.post_norm.weight),
+  pending_ = {.waiting = true, .slices = slices(*args.w, left), .bias = vector_of(args.bias), .post_weight = vector_of(args.post_norm.weight),
               .post_eps = args.post_norm.eps, .stride = packed(*args.w).columns};
 }
 
@@ -254,14 +280,14 @@ void CudaOps::mlp_out(const StepView&, const ProjectArgs& args) { project(args);
 void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns, rows = step.rows, activation = activation_kind(args.activation);
   const ActLayout out = {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(n)};
-  if (rows == 1 || (rows > kMidRows && kernels_.gates_prompts)) {  // the product applies the gate itself
+  if ((rows == 1 || (rows > kMidRows && kernels_.gates_prompts)) && !packed(*args.w).has_sides()) {  // the product applies the gate itself
     norm_product(args.x, args.norm, *args.w, rows, act_mid_, Epilogue::gated, out, activation);
     return;
   }
   const Epilogue left = epilogue(rows);
   norm_product(args.x, args.norm, *args.w, rows, partial_, left);
   check(kernels_.gate({.partial = partial_, .out = act_mid_, .layout = out, .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .n = n,
-                     .stride = columns, .slices = slices(left), .activation = activation}, next_site()));
+                     .stride = columns, .slices = slices(*args.w, left), .activation = activation}, next_site()));
 }
 
 void CudaOps::head(const StepView& step, const HeadArgs& args) {
@@ -311,7 +337,7 @@ void CudaOps::linear(const LinearArgs& args) {
     PlainMatrix out = plain(args.out);
     out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);
     check(kernels_.reduce({.partial = partial_ + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .out = out,
-                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(left), .add = args.add_to_out}, next_site()));
+                         .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(*args.w, left), .add = args.add_to_out}, next_site()));
     first += part.n;
   }
 }

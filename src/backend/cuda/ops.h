@@ -65,8 +65,12 @@ class CudaOps : public Ops {
   void norm(ConstMatrixView x, const NormArgs& norm, int rows, const int* row_index, const Weight& next);
   /// The same as work of the product of one row itself, if its kernel can; x is the residual stream.
   bool row_norm(ConstMatrixView x, const NormArgs& norm, RowNorm& fused);
-  /// Leaves slices(rows) sums of every output at `out`, or, gated, the inputs of the product after. `fused`: see row_norm.
+  /// Leaves slices() sums of every output at `out`, or, gated, the inputs of the product after. `fused`: see row_norm.
   void product(const Weight& weight, const __half* x, int rows, void* out, Epilogue epilogue, const RowNorm& fused = {}, ActLayout out_layout = {}, int activation = 0);
+  /// What the weights kept apart add to a product of x: its last slice, or, of whole sums, into them.
+  void add_outliers(const Weight& weight, const __half* x, int rows, float* out, Epilogue epilogue);
+  /// Of the two buffers of inputs, the one where x does not lie; free while the product of x is issued.
+  __half* other_inputs(const __half* x) const { return x == act_in_ ? act_mid_ : act_in_; }
   /// norm of x, then a product: one kernel where that can be.
   void norm_product(ConstMatrixView x, const NormArgs& norm_args, const Weight& weight, int rows, void* out, Epilogue epilogue, ActLayout out_layout = {}, int activation = 0);
   void project(const ProjectArgs& args);
@@ -75,7 +79,8 @@ class CudaOps : public Ops {
 
   /// What a product leaves: of one row or many, whole sums; else the slices, which the next kernel adds.
   static Epilogue epilogue(int rows) { return rows == 1 || rows > kMidRows ? Epilogue::whole : Epilogue::partial; }
-  static int slices(Epilogue left) { return left == Epilogue::partial ? kSlices : 1; }
+  /// What outliers add is one more slice behind them.
+  static int slices(const Weight& weight, Epilogue left);
   /// The residual stream of a step lies where embed() put it, or in a buffer of ours once a product of one row has added to it.
   float* residual(ConstMatrixView x) { return moved_residual_ ? moved_residual_ : static_cast<float*>(const_cast<void*>(x.data)); }
 

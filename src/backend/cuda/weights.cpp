@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "quant/grids.h"
+
 namespace quintet::cuda {
 namespace {
 
@@ -13,6 +15,36 @@ std::string allowed_formats(const Kernels& kernels) {
   for (const FormatInfo& info : format_table())
     if (kernels.product(info.format)) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
   return names;
+}
+
+template <class Run>
+std::span<const uint8_t> bytes_of(std::span<const Run> grid) { return {grid.data()->data(), grid.size_bytes()}; }
+
+/// The grid that a format's numbers name runs of; usually none.
+std::span<const uint8_t> grid_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::iq2_xxs: return bytes_of(iq2_xxs_grid());
+    case WeightFormat::iq2_xs: return bytes_of(iq2_xs_grid());
+    case WeightFormat::iq2_s: return bytes_of(iq2_s_grid());
+    case WeightFormat::iq3_xxs: return bytes_of(iq3_xxs_grid());
+    case WeightFormat::iq3_s: return bytes_of(iq3_s_grid());
+    default: return {};
+  }
+}
+
+bool have_outliers(std::span<const HostWeight> parts) {
+  return std::ranges::any_of(parts, [](const HostWeight& part) { return !part.outliers.empty(); });
+}
+/// Of all rows of a part, which may be a slice of those that the entries are of.
+uint64_t outlier_count(const HostWeight& part) {
+  return part.outliers.empty() ? 0 : part.outliers.first_of(part.n) - part.outliers.first_of(0);
+}
+/// Memory of what lies beside the panels.
+uint64_t side_bytes(std::span<const HostWeight> parts, const CudaWeight& packed) {
+  uint64_t bytes = parts[0].in_perm.size() * sizeof(int32_t);
+  if (have_outliers(parts)) bytes += (static_cast<uint64_t>(packed.columns) + 1) * sizeof(uint32_t);
+  for (const HostWeight& part : parts) bytes += outlier_count(part) * sizeof(uint32_t);
+  return bytes;
 }
 
 }  // namespace
@@ -49,12 +81,10 @@ Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
 Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWeight> parts) const {
   CudaWeight packed;
   for (const HostWeight& part : parts) {
-    if (!part.in_perm.empty())
-      return bad_input(fmt::format("tensor {}: found inputs in another order (act-order), allowed on the GPU are weights that lie in order so far", part.name));
-    if (!part.row_scales.empty())
-      return bad_input(fmt::format("tensor {}: found {}, whose rows have scales, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats(kernels_)));
-    if (!part.outliers.empty())
-      return bad_input(fmt::format("tensor {}: found outliers kept apart, allowed on the GPU are weights without them so far", part.name));
+    if (!std::ranges::equal(part.in_perm, parts[0].in_perm))
+      return bad_input(fmt::format("tensor {}: found another order of its inputs than that of tensor {}, allowed for parts of one weight is the same", part.name, parts[0].name));
+    if (!part.in_perm.empty() && (role == WeightRole::embedding || role == WeightRole::embedding_and_head))
+      return bad_input(fmt::format("tensor {}: found columns in another order, allowed on the GPU are tables in order", part.name));
     const ProductKernels* kernels = kernels_.product(part.format);
     if (!kernels)
       return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats(kernels_)));
@@ -92,7 +122,7 @@ Result<uint64_t> WeightPacker::packed_bytes(WeightRole role, std::span<const Hos
   }
   TRY_ASSIGN(const CudaWeight packed, lay_out(role, parts));
   for (const Segment& segment : packed.segments) bytes += segment.bytes();
-  return bytes;
+  return bytes + side_bytes(parts, packed);
 }
 
 Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight> parts) {
@@ -116,6 +146,8 @@ Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight
   while (!done) {
     TRY_ASSIGN(done, pack_parts(parts, *packed));
   }
+  TRY(prepare_sides(parts, *packed));
+  weight.bytes += side_bytes(parts, *packed);
   weight.packed = std::move(packed);
   return weight;
 }
@@ -135,17 +167,54 @@ Result<bool> WeightPacker::pack_parts(std::span<const HostWeight> parts, CudaWei
   return done;
 }
 
+template <class T>
+Result<T*> WeightPacker::keep(std::span<const T> values) {
+  TRY_ASSIGN(void* device, arena_.allocate(values.size_bytes()));
+  QUINTET_CUDA(cudaMemcpy(device, values.data(), values.size_bytes(), cudaMemcpyHostToDevice));
+  return static_cast<T*>(device);
+}
+
+Status WeightPacker::prepare_sides(std::span<const HostWeight> parts, CudaWeight& packed) {
+  if (!parts[0].in_perm.empty()) {
+    TRY_ASSIGN(packed.in_perm, keep(parts[0].in_perm));
+    packed.host_in_perm.assign(parts[0].in_perm.begin(), parts[0].in_perm.end());
+  }
+  if (!have_outliers(parts)) return {};
+  std::vector<uint32_t> begin(static_cast<size_t>(packed.columns) + 1, 0);
+  const auto each_row = [&](auto&& visit) {
+    for (size_t i = 0; i < parts.size(); ++i)
+      for (int64_t row = 0; !parts[i].outliers.empty() && row < parts[i].n; ++row)
+        visit(static_cast<size_t>(packed.column_of(packed.parts[i], static_cast<int>(row))), parts[i].outliers, parts[i].outliers.first_of(row),
+              parts[i].outliers.first_of(row + 1));
+  };
+  each_row([&](size_t column, const Outliers&, uint32_t first, uint32_t last) { begin[column + 1] = last - first; });
+  for (size_t column = 0; column + 1 < begin.size(); ++column) begin[column + 1] += begin[column];
+  std::vector<uint32_t> entries(std::max<size_t>(begin.back(), 1));
+  each_row([&](size_t column, const Outliers& outliers, uint32_t first, uint32_t last) {
+    for (uint32_t i = first; i < last; ++i)
+      entries[begin[column] + (i - first)] = outliers.column(i) | static_cast<uint32_t>(load_u16(outliers.values.data() + 2 * size_t{i})) << 16;
+  });
+  TRY_ASSIGN(packed.outliers.begin, keep(std::span<const uint32_t>(begin)));
+  TRY_ASSIGN(packed.outliers.entries, keep(std::span<const uint32_t>(entries)));
+  return {};
+}
+
 Result<PackFault> WeightPacker::pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place) {
   const auto row_bytes = static_cast<size_t>(part.row_bytes());
   if (!flag_.get()) QUINTET_CUDA(cudaMalloc(flag_.out(), sizeof(PackFault)));
   QUINTET_CUDA(cudaMemsetAsync(flag_.get(), 0, sizeof(PackFault), site_.stream));
+  const std::span<const uint8_t> grid = grid_of(part.format), beside = grid.empty() ? part.row_scales : grid;
+  if (!beside.empty()) {
+    TRY(reserve_staging(beside.size()));
+    QUINTET_CUDA(cudaMemcpyAsync(staging_.get(), beside.data(), beside.size(), cudaMemcpyHostToDevice, site_.stream));
+  }
   // Whole pieces of 16 rows, so that no two chunks write one word.
   TRY(uploader_.send(part.bytes, 16 * row_bytes, site_.stream, [&](size_t offset, std::span<const uint8_t> chunk, cudaStream_t stream) {
     const auto row = static_cast<int>(offset / row_bytes);
-    const PackParams params = {.file = chunk.data(), .panels = segment.panels, .n = static_cast<int>(chunk.size() / row_bytes),
+    const PackParams params = {.file = chunk.data(), .row_scales = part.row_scales.empty() ? nullptr : static_cast<const float*>(staging_.get()) + row,
+                               .grid = grid.empty() ? nullptr : static_cast<const uint8_t*>(staging_.get()), .panels = segment.panels, .n = static_cast<int>(chunk.size() / row_bytes),
                                .k = static_cast<int>(part.k), .pieces = segment.pieces, .place = place.rows,
-                               .first_piece = place.rows.piece(place.first_row + row),
-                               .unit = segment.unit, .fault = static_cast<PackFault*>(flag_.get())};
+                               .first_piece = place.rows.piece(place.first_row + row), .unit = segment.unit, .fault = static_cast<PackFault*>(flag_.get())};
     return segment.kernels->pack(params, {.stream = stream, .multiprocessors = site_.multiprocessors, .dependent = false});
   }));
   PackFault fault = PackFault::none;
@@ -179,6 +248,28 @@ Status WeightPacker::unpack(const Weight& weight, int64_t first, int64_t count, 
   }
   QUINTET_CUDA(cudaMemcpyAsync(out, device, total * sizeof(float), cudaMemcpyDeviceToHost, site_.stream));
   QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
+  return add_sides(packed, weight.k, first, count, out);
+}
+
+Status WeightPacker::add_sides(const CudaWeight& packed, int64_t k, int64_t first, int64_t count, float* out) const {
+  if (packed.in_perm)
+    for (int64_t row = 0; row < count; ++row) {
+      const std::vector<float> stored(out + row * k, out + (row + 1) * k);
+      for (size_t i = 0; i < stored.size(); ++i) out[row * k + packed.host_in_perm[i]] = stored[i];
+    }
+  if (!packed.outliers.begin) return {};
+  std::vector<uint32_t> begin(static_cast<size_t>(packed.columns) + 1);
+  QUINTET_CUDA(cudaMemcpy(begin.data(), packed.outliers.begin, begin.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+  std::vector<uint32_t> entries(begin.back());
+  QUINTET_CUDA(cudaMemcpy(entries.data(), packed.outliers.entries, entries.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+  int64_t part_first = 0;
+  for (const PartPlace& place : packed.parts) {
+    for (int64_t row = std::max(first, part_first); row < std::min(first + count, part_first + place.n); ++row) {
+      const auto column = static_cast<size_t>(packed.column_of(place, static_cast<int>(row - part_first)));
+      for (uint32_t i = begin[column]; i < begin[column + 1]; ++i) out[(row - first) * k + (entries[i] & 0xffff)] += f16_to_f32(static_cast<uint16_t>(entries[i] >> 16));
+    }
+    part_first += place.n;
+  }
   return {};
 }
 

@@ -30,11 +30,29 @@ struct PartPlace {
   int n = 0;
 };
 
+/// Weights kept apart of those in the panels, as OutlierParams has them; by padded output.
+struct OutlierSide {
+  const uint32_t* begin = nullptr;  ///< [columns + 1], or null: none
+  const uint32_t* entries = nullptr;
+};
+
 struct CudaWeight : PackedWeight {
   std::vector<Segment> segments;
   std::vector<PartPlace> parts;
   float* vector = nullptr;  ///< role vector
   int columns = 0;          ///< padded outputs of all segments: the stride of partial sums
+  OutlierSide outliers;
+  const int* in_perm = nullptr;  ///< [k] on the device, or null: HostWeight::in_perm of all parts
+  std::vector<int32_t> host_in_perm;
+
+  /// Whether a product needs more than its kernel: another order of its inputs, or what is kept apart.
+  bool has_sides() const { return outliers.begin || in_perm; }
+  /// Column of the padded outputs where row `row` of a part lies.
+  int column_of(const PartPlace& place, int row) const {
+    const int first = segments[static_cast<size_t>(place.segment)].first_column;
+    const int own = place.first_row + row;
+    return first + place.rows.piece(own) * 16 + place.rows.local(own);
+  }
 };
 
 /// Outputs of a segment are padded to this many, the widest unit of a kernel variant.
@@ -57,6 +75,13 @@ class WeightPacker {
   /// Packs all parts; false: a segment needs a larger unit, which it has now.
   Result<bool> pack_parts(std::span<const HostWeight> parts, CudaWeight& packed);
   Result<PackFault> pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place);
+  /// Outliers and the order of inputs onto the device.
+  Status prepare_sides(std::span<const HostWeight> parts, CudaWeight& packed);
+  /// What unpack() has to add to `count` rows of the panels, in place.
+  Status add_sides(const CudaWeight& packed, int64_t k, int64_t first, int64_t count, float* out) const;
+  /// `values` in memory of the arena.
+  template <class T>
+  Result<T*> keep(std::span<const T> values);
   Status reserve_staging(size_t bytes);
 
   const Kernels& kernels_;

@@ -15,12 +15,14 @@ namespace {
 
 class ReferenceBackend final : public Backend {
  public:
+  explicit ReferenceBackend(const ReferenceOptions& options) : kv_(options.kv), ops_(options.kv) {}
+
   BackendInfo info() const override {
     const HostMemory memory = host_memory();
     return {.name = "reference",
             .description = "scalar reference, sums in double",
             .activation = DType::f32,
-            .kv = DType::f32,
+            .kv = kv_,
             .total_bytes = memory.total_bytes,
             .free_bytes = memory.available_bytes};
   }
@@ -30,7 +32,7 @@ class ReferenceBackend final : public Backend {
             .k_slices = 1,
             .kv_split = 0,
             .norm_tree = "ascending double",
-            .kv_rule = "f32",
+            .kv_rule = dtype_name(kv_),
             .build = __VERSION__};
   }
 
@@ -88,11 +90,14 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
+  DType kv_;
   reference::ReferenceOps ops_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend() { return std::make_unique<ReferenceBackend>(); }
+std::unique_ptr<Backend> make_reference_backend(const ReferenceOptions& options) {
+  return std::make_unique<ReferenceBackend>(options);
+}
 
 }  // namespace quintet

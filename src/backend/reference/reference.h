@@ -7,6 +7,9 @@
 
 namespace quintet {
 
-std::unique_ptr<Backend> make_reference_backend();
+struct ReferenceOptions {
+  DType kv = DType::f32;  ///< what keys and values are rounded to in the cache: what a coarser one costs
+};
+std::unique_ptr<Backend> make_reference_backend(const ReferenceOptions& options = {});
 
 }  // namespace quintet

@@ -49,6 +49,14 @@ void norm_and_turn(const RopeStoreArgs& args, int64_t row, int64_t begin, const 
   for (int64_t d = 0; d < spec.head_dim; ++d) store(args.qkv, row, begin + d, head[d]);
 }
 
+float rounded(DType type, float value) {
+  switch (type) {
+    case DType::f16: return f16_to_f32(f32_to_f16(value));
+    case DType::bf16: return bf16_to_f32(f32_to_bf16(value));
+    default: return value;
+  }
+}
+
 }  // namespace
 
 void ReferenceOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
@@ -67,8 +75,8 @@ void ReferenceOps::rope_store(const StepView& step, const RopeStoreArgs& args) {
       float* key = cached(args.kv, spec, step.kv_slot[r], 0, h);
       float* value = cached(args.kv, spec, step.kv_slot[r], 1, h);
       for (int64_t d = 0; d < dim; ++d) {
-        key[d] = load(args.qkv, r, (spec.heads + h) * dim + d);
-        value[d] = load(args.qkv, r, (spec.heads + spec.kv_heads + h) * dim + d);
+        key[d] = rounded(kv_, load(args.qkv, r, (spec.heads + h) * dim + d));
+        value[d] = rounded(kv_, load(args.qkv, r, (spec.heads + spec.kv_heads + h) * dim + d));
       }
     }
   }

@@ -12,6 +12,9 @@ namespace quintet::reference {
 /// index.
 class ReferenceOps final : public Ops {
  public:
+  /// `kv`: what keys and values are rounded to (f32, f16 or bf16); the cache holds f32 in any case.
+  explicit ReferenceOps(DType kv = DType::f32) : kv_(kv) {}
+
   void embed(const StepView& step, const EmbedArgs& args) override;
   void linear(const LinearArgs& args) override;
   void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override;
@@ -23,6 +26,7 @@ class ReferenceOps final : public Ops {
   void sample(const StepView& step, const SampleArgs& args) override;
 
  private:
+  DType kv_;
   std::unique_ptr<RowSampler> sampler_;  // of the vocabulary that was last sampled from
   int64_t sampler_vocabulary_ = 0;
   const Sampled* sampled_ = nullptr;  // the previous step's tokens, for rows whose token is -1

@@ -7,14 +7,24 @@
 // A format F gives:
 //   kPieceK, kPieceBytes      inputs and bytes of a piece
 //   kGroupSteps               k16 steps that share a scale; 0: the numbers are the weights themselves
-//   kUnit                     where it is given: the numbers are the weights divided by a unit, this power of two or, of a weight
-//                             whose scales are too large for that, a larger one; products multiply their sums by it
+//   kUnit, kScaleK            where they are given: the numbers, scaled already when they are unpacked, are the weights divided by a
+//                             unit, this power of two or, of a weight whose scales are too large for that, a larger one; products
+//                             multiply their sums by it. kScaleK inputs share a scale
 //   kHasMin                   w = scale * q - minimum (a minimum a group)
 //   Regs, load(), fragment()  a lane's numbers of a piece, and those of one k16 step as four half2
 //   scale(), minimum()        FP32 values of a group of a row
-//   kFileBlockK, kFileBlockBytes           the block of the model file
-//   file_number(), pack_scales(), Store    its way into a piece; `first` is where in the block the piece begins
-//   value()                                the weight (over the unit), by the operations of the scalar codec in their order
+//   Store                     single numbers into a piece and back
+//   value()                   the weight (over the unit), by the operations of the scalar codec in their order
+//
+// What is laid out so may come from blocks of several file formats (pack.cuh). A struct for each, often F itself, gives:
+//   kFileBlockK, kFileBlockBytes   the block of the model file
+//   file_number()                  number i of a block, as Store takes it; with kHasGrid, by a grid; of single values (kFileBlockK = 1),
+//                                  by the piece and row
+//   pack_scales()                  its scales into a piece; `first` is where in the block the piece begins. Formats whose rows have
+//                                  a scale (kRowScaled) are told it. False: NaN or Inf. Those with a unit are told it, and return
+//                                  a PackFault
+//   pack_row()                     the same for a row of single values
+//   good_number()                  optional: whether a number is finite
 #pragma once
 
 #include <cuda_fp16.h>
@@ -71,12 +81,40 @@ __device__ __forceinline__ void nibbles_to_half(uint32_t v, uint32_t (&a)[4]) {
 __device__ __forceinline__ float half_at(const uint8_t* bytes, int index) {
   return __half2float(reinterpret_cast<const __half*>(bytes)[index]);
 }
-/// Half `index` (a constant of the unrolled loop) of a row's four, which lie together: one load for all of them.
-__device__ __forceinline__ float half_of_four(const uint8_t* bytes, int index, int row) {
-  const uint2 four = reinterpret_cast<const uint2*>(bytes)[row];
-  const uint32_t pair = index / 2 ? four.y : four.x;
+/// Half `index` (a constant of the unrolled loop) of a row's kCount (1, 2 or 4), which lie together: one load for all of them.
+template <int kCount>
+__device__ __forceinline__ float half_of(const uint8_t* bytes, int index, int row) {
+  if constexpr (kCount == 1) return half_at(bytes, row);
+  uint32_t pair = 0;
+  if constexpr (kCount == 2) {
+    pair = reinterpret_cast<const uint32_t*>(bytes)[row];
+  } else {
+    const uint2 four = reinterpret_cast<const uint2*>(bytes)[row];
+    pair = index / 2 ? four.y : four.x;
+  }
   return __half2float(__ushort_as_half(static_cast<unsigned short>(index % 2 ? pair >> 16 : pair)));
 }
+/// A row's kCount (1, 2 or 4) halves, which lie together: one load.
+template <int kCount>
+struct HalvesOf {
+  uint32_t pairs[(kCount + 1) / 2];
+
+  __device__ __forceinline__ void load(const uint8_t* bytes, int row) {
+    if constexpr (kCount == 1) {
+      pairs[0] = reinterpret_cast<const uint16_t*>(bytes)[row];
+    } else if constexpr (kCount == 2) {
+      pairs[0] = reinterpret_cast<const uint32_t*>(bytes)[row];
+    } else {
+      const uint2 four = reinterpret_cast<const uint2*>(bytes)[row];
+      pairs[0] = four.x, pairs[1] = four.y;
+    }
+  }
+  /// Half `index`, a constant of the unrolled loop, twice.
+  __device__ __forceinline__ half2 both(int index) const {
+    const uint32_t twice = __byte_perm(pairs[index / 2], 0, index % 2 ? 0x3232 : 0x1010);
+    return *reinterpret_cast<const half2*>(&twice);
+  }
+};
 /// A half that lies unaligned in a file's block.
 __device__ __forceinline__ __half file_half(const uint8_t* bytes) {
   return __ushort_as_half(static_cast<unsigned short>(bytes[0] | bytes[1] << 8));

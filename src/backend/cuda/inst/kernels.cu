@@ -1,4 +1,6 @@
 // The table of this set's kernels.
+#include <vector>
+
 #include "backend/cuda/kernels/launchers.h"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
@@ -9,14 +11,26 @@ static int row_inputs(int shared_bytes, bool gated) {
   return QUINTET_CUDA_HOPPER ? kRowInputs : (shared_bytes - kRowStaticBytes - 2 * (gated ? 2 : 1) * kSlices * kMostStageBytes) / static_cast<int>(sizeof(__half));
 }
 
+static std::vector<const ProductKernels*> all_products() {
+  std::vector<const ProductKernels*> all;
+  for (const auto products : {
+        product_kernels_int4_g32, product_kernels_int4_g32_asym, product_kernels_int4_g64,
+        product_kernels_int4_g64_asym, product_kernels_int4_g128, product_kernels_int4_g128_asym, product_kernels_int8,
+        product_kernels_int8_asym, product_kernels_int8_rows, product_kernels_fp8, product_kernels_nf4,
+        product_kernels_f16, product_kernels_bf16, product_kernels_q2_k, product_kernels_q3_k, product_kernels_q4_k,
+        product_kernels_q5_k, product_kernels_q6_k, product_kernels_unfolded, product_kernels_unfolded_min,
+        product_kernels_unfolded_g16})
+    for (const ProductKernels& one : products()) all.push_back(&one);
+  return all;
+}
+
 const Kernels& kernels() {
-  static const ProductKernels* const kProducts[] = {
-      &product_kernels_int4_g128(), &product_kernels_q4_0(), &product_kernels_q4_1(), &product_kernels_q5_0(), &product_kernels_q5_1(),
-      &product_kernels_q8_0(), &product_kernels_q2_k(), &product_kernels_q3_k(), &product_kernels_q4_k(), &product_kernels_q5_k(),
-      &product_kernels_q6_k(), &product_kernels_iq4_nl(), &product_kernels_iq4_xs(), &product_kernels_f16()};
-  static const Kernels kKernels = {.gates_prompts = QUINTET_CUDA_HOPPER, .norm_columns = QUINTET_CUDA_HOPPER ? kRowNormColumns : kRowNormColumns80, .row_inputs = row_inputs, .products = kProducts, .read = launch_read, .norm = launch_norm, .pack_rows = launch_pack_rows,
-                                   .reduce = launch_reduce, .norm_plain = launch_norm_plain, .elements = launch_elements, .gate = launch_gate,
-                                   .rope_store = launch_rope_store, .attend = launch_attend, .sample_rows = launch_sample_rows};
+  static const std::vector<const ProductKernels*> kProducts = all_products();
+  static const Kernels kKernels = {
+      .gates_prompts = QUINTET_CUDA_HOPPER, .norm_columns = QUINTET_CUDA_HOPPER ? kRowNormColumns : kRowNormColumns80, .row_inputs = row_inputs, .products = kProducts, .read = launch_read,
+      .norm = launch_norm, .pack_rows = launch_pack_rows, .reduce = launch_reduce, .norm_plain = launch_norm_plain, .elements = launch_elements,
+      .gate = launch_gate, .rope_store = launch_rope_store, .attend = launch_attend, .outliers = launch_outliers,
+      .outliers_embed = launch_outliers_embed, .permute = launch_permute, .sample_rows = launch_sample_rows};
   return kKernels;
 }
 

@@ -1,11 +1,11 @@
-// Products with f16 weights.
+// Products with FP16 weights.
 #include "backend/cuda/formats/f16.cuh"
 #include "backend/cuda/kernels/linear_launch.cuh"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-const ProductKernels& product_kernels_f16() {
-  static constexpr ProductKernels kKernels = product_kernels_of<F16>(WeightFormat::f16);
+std::span<const ProductKernels> product_kernels_f16() {
+  static constexpr ProductKernels kKernels[] = {product_kernels_of<F16>(WeightFormat::f16)};
   return kKernels;
 }
 

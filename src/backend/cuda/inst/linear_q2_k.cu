@@ -4,8 +4,8 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-const ProductKernels& product_kernels_q2_k() {
-  static constexpr ProductKernels kKernels = product_kernels_of<Q2_K>(WeightFormat::q2_k);
+std::span<const ProductKernels> product_kernels_q2_k() {
+  static constexpr ProductKernels kKernels[] = {product_kernels_of<Q2_K>(WeightFormat::q2_k)};
   return kKernels;
 }
 

@@ -4,8 +4,8 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-const ProductKernels& product_kernels_q3_k() {
-  static constexpr ProductKernels kKernels = product_kernels_of<Q3_K>(WeightFormat::q3_k);
+std::span<const ProductKernels> product_kernels_q3_k() {
+  static constexpr ProductKernels kKernels[] = {product_kernels_of<Q3_K>(WeightFormat::q3_k)};
   return kKernels;
 }
 

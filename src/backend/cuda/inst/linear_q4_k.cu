@@ -4,8 +4,8 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-const ProductKernels& product_kernels_q4_k() {
-  static constexpr ProductKernels kKernels = product_kernels_of<Q4_K>(WeightFormat::q4_k);
+std::span<const ProductKernels> product_kernels_q4_k() {
+  static constexpr ProductKernels kKernels[] = {product_kernels_of<Q4_K>(WeightFormat::q4_k)};
   return kKernels;
 }
 

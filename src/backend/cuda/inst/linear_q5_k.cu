@@ -4,8 +4,8 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-const ProductKernels& product_kernels_q5_k() {
-  static constexpr ProductKernels kKernels = product_kernels_of<Q5_K>(WeightFormat::q5_k);
+std::span<const ProductKernels> product_kernels_q5_k() {
+  static constexpr ProductKernels kKernels[] = {product_kernels_of<Q5_K>(WeightFormat::q5_k)};
   return kKernels;
 }
 

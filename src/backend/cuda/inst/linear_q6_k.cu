@@ -4,8 +4,8 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-const ProductKernels& product_kernels_q6_k() {
-  static constexpr ProductKernels kKernels = product_kernels_of<Q6_K>(WeightFormat::q6_k);
+std::span<const ProductKernels> product_kernels_q6_k() {
+  static constexpr ProductKernels kKernels[] = {product_kernels_of<Q6_K>(WeightFormat::q6_k)};
   return kKernels;
 }
 

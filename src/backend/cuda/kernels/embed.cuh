@@ -22,9 +22,8 @@ __global__ void embed_rows(const __grid_constant__ EmbedParams p) {
     const int k = blockIdx.x * Format::kPieceK + i;
     if (k >= p.k) continue;
     const int lane = local % 8 * 4 + i % 8 / 2, index = (i & 1) | (local / 8) << 1 | (i / 8 & 1) << 2;
-    const int group = Format::kGroupSteps ? i / 16 / Format::kGroupSteps : 0;
     p.out[static_cast<size_t>(row) * p.k + k] =
-        __fmul_rn(Format::value(Format::Store::get(piece, lane, i / 16, index), piece, group, local) * p.unit, p.scale);
+        __fmul_rn(Format::value(Format::Store::get(piece, lane, i / 16, index), piece, scale_group<Format>(i), local) * p.unit, p.scale);
   }
 }
 

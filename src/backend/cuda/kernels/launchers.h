@@ -7,20 +7,28 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-const ProductKernels& product_kernels_int4_g128();
-const ProductKernels& product_kernels_q4_0();
-const ProductKernels& product_kernels_q4_1();
-const ProductKernels& product_kernels_q5_0();
-const ProductKernels& product_kernels_q5_1();
-const ProductKernels& product_kernels_q8_0();
-const ProductKernels& product_kernels_q2_k();
-const ProductKernels& product_kernels_q3_k();
-const ProductKernels& product_kernels_q4_k();
-const ProductKernels& product_kernels_q5_k();
-const ProductKernels& product_kernels_q6_k();
-const ProductKernels& product_kernels_iq4_nl();
-const ProductKernels& product_kernels_iq4_xs();
-const ProductKernels& product_kernels_f16();
+// A layout each, with the file formats that are laid out so.
+std::span<const ProductKernels> product_kernels_int4_g32();
+std::span<const ProductKernels> product_kernels_int4_g32_asym();
+std::span<const ProductKernels> product_kernels_int4_g64();
+std::span<const ProductKernels> product_kernels_int4_g64_asym();
+std::span<const ProductKernels> product_kernels_int4_g128();
+std::span<const ProductKernels> product_kernels_int4_g128_asym();
+std::span<const ProductKernels> product_kernels_int8();
+std::span<const ProductKernels> product_kernels_int8_asym();
+std::span<const ProductKernels> product_kernels_int8_rows();
+std::span<const ProductKernels> product_kernels_fp8();
+std::span<const ProductKernels> product_kernels_nf4();
+std::span<const ProductKernels> product_kernels_f16();
+std::span<const ProductKernels> product_kernels_bf16();
+std::span<const ProductKernels> product_kernels_q2_k();
+std::span<const ProductKernels> product_kernels_q3_k();
+std::span<const ProductKernels> product_kernels_q4_k();
+std::span<const ProductKernels> product_kernels_q5_k();
+std::span<const ProductKernels> product_kernels_q6_k();
+std::span<const ProductKernels> product_kernels_unfolded();
+std::span<const ProductKernels> product_kernels_unfolded_min();
+std::span<const ProductKernels> product_kernels_unfolded_g16();
 
 cudaError_t launch_read(const void* from, size_t bytes, uint32_t* out, int blocks, const LaunchSite&);
 cudaError_t launch_norm(const NormParams&, const LaunchSite&);
@@ -31,6 +39,9 @@ cudaError_t launch_elements(ElementOp, const ElementParams&, const LaunchSite&);
 cudaError_t launch_gate(const GateParams&, const LaunchSite&);
 cudaError_t launch_rope_store(const RopeStoreParams&, const LaunchSite&);
 cudaError_t launch_attend(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
+cudaError_t launch_outliers(const OutlierParams&, const LaunchSite&);
+cudaError_t launch_outliers_embed(const OutlierEmbedParams&, const LaunchSite&);
+cudaError_t launch_permute(const PermuteParams&, const LaunchSite&);
 cudaError_t launch_sample_rows(const SampleRowsParams&, const LaunchSite&);
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -13,9 +13,9 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-template <class Format>
+template <class Format, class File>
 cudaError_t launch_pack(const PackParams& p, const LaunchSite& site) {
-  return launch_kernel<PackParams>(pack_panels<Format>, p,
+  return launch_kernel<PackParams>(pack_panels<Format, File>, p,
                                    {.grid = dim3(static_cast<unsigned>((p.k + Format::kPieceK - 1) / Format::kPieceK), static_cast<unsigned>((p.n + p.place.rows - 1) / p.place.rows)),
                                     .block = dim3(32)}, site);
 }
@@ -33,11 +33,12 @@ cudaError_t launch_embed(const EmbedParams& p, const LaunchSite& site) {
                                     {.grid = dim3(static_cast<unsigned>(p.pieces), static_cast<unsigned>(p.rows)), .block = dim3(32)}, site);
 }
 
-template <class Format>
+/// Of a file format whose blocks `File` reads into pieces of `Format`.
+template <class Format, class File = Format>
 constexpr ProductKernels product_kernels_of(WeightFormat format) {
   float unit = 1;
   if constexpr (requires { Format::kUnit; }) unit = Format::kUnit;
-  return {format, Format::kPieceK, Format::kPieceBytes, unit, kLaunchChain<Format>, launch_product<Format>, launch_pack<Format>, launch_unpack<Format>, launch_embed<Format>};
+  return {format, Format::kPieceK, Format::kPieceBytes, unit, kLaunchChain<Format>, launch_product<Format>, launch_pack<Format, File>, launch_unpack<Format>, launch_embed<Format>};
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

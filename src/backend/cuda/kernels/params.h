@@ -67,6 +67,39 @@ struct ProductParams {
   RowNorm norm;            ///< linear_row_sm80: its inputs are the norm of this, where weight is given
 };
 
+/// Weights kept apart as FP16: what they add to a product's sums.
+struct OutlierParams {
+  const __half* x;        ///< operand B of the product
+  ActLayout layout;
+  __half* columns;        ///< room for the same number of halves: x by columns (kernels/outliers.cuh); more than one row
+  const uint32_t* begin;  ///< [n + 1]: output i has entries [begin[i], begin[i + 1])
+  const uint32_t* entries;///< input in the lower half, FP16 value in the upper one; inputs ascending within an output
+  float* out;             ///< [rows][out_stride]
+  int rows, n, out_stride;
+  bool add;               ///< out += instead of out =
+};
+
+/// Rows of an embedding table get what is kept apart of them, then their scale.
+struct OutlierEmbedParams {
+  const int* token;       ///< as EmbedParams
+  const int* prev;
+  const Sampled* sampled;
+  const uint32_t* begin;  ///< as OutlierParams, an output a token
+  const uint32_t* entries;
+  float* out;             ///< [rows][k]
+  float scale;
+  int rows, k, vocabulary;
+};
+
+/// Inputs in the order of a weight's columns (act-order).
+struct PermuteParams {
+  const __half* x;    ///< operand B
+  __half* out;        ///< the same layout
+  ActLayout layout;
+  const int* in_perm; ///< [k]: column i is input in_perm[i]
+  int rows, k;
+};
+
 struct InputSumParams {
   const __half* x;    ///< tiles for wgmma, whole row tiles of them written
   float* out;         ///< [row tiles][groups][rows of a tile]
@@ -85,6 +118,8 @@ struct PieceRows {
 
 struct PackParams {
   const uint8_t* file;  ///< [n][k / kFileBlockK] blocks
+  const float* row_scales;  ///< [n], of formats whose rows have scales
+  const uint8_t* grid;  ///< of IQ2 and IQ3
   uint8_t* panels;      ///< zeroed
   int n, k, pieces;     ///< n: rows of this part
   PieceRows place;

@@ -100,7 +100,7 @@ __device__ __forceinline__ void load_if(bool active, const uint4* from, uint4& b
 template <class Format, int kPieces, bool kSumsGiven = true>
 __device__ __forceinline__ void add_row_run(const uint8_t* weights, int stride, const uint4* x, const float* input_sums, int lane, float (&sum)[2]) {
   constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
-  constexpr int kTogether = Format::kGroupSteps == kSteps ? kPieces : 1;  // pieces whose chains alternate in the source
+  constexpr int kTogether = Format::kGroupSteps == kSteps && (!Format::kHasMin || kSumsGiven) ? kPieces : 1;  // pieces whose chains alternate in the source
   const int g = lane / 4;
   const bool holds_row = lane < 4;
 #pragma unroll

@@ -30,9 +30,8 @@ struct RowRing {
   static constexpr int kDepth = Format::kPieceBytes <= 1536 ? 2 : 1;
   static constexpr int kPieceGroups = Format::kHasMin ? Format::kPieceK / 16 / Format::kGroupSteps : 0;  ///< whose inputs' sums are needed
   static constexpr int kPanelBytes = kPanel / 16 * Format::kPieceBytes, kSliceBytes = kDepth * kPanelBytes, kStageBytes = kRowItems * kSliceBytes;
-  static_assert(kPieceGroups % 4 == 0);
   __host__ __device__ static constexpr int sums_at(int pieces) { return pieces * Format::kPieceK * 2; }  ///< behind the row, rounded up to 8 groups
-  static constexpr int row_bytes(int pieces) { return sums_at(pieces) + (pieces + 1) / 2 * 2 * kPieceGroups * 4; }
+  static constexpr int row_bytes(int pieces) { return sums_at(pieces) + (pieces * kPieceGroups + 7) / 8 * 8 * 4; }
   __device__ static constexpr int steps(int pieces) { return (longest_slice(pieces) + kDepth - 1) / kDepth; }  ///< stages that four items take
 };
 

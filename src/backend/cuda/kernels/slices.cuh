@@ -32,7 +32,8 @@ __device__ __forceinline__ float plus(float a, float b) { return a + b; }
 __device__ __forceinline__ float2 plus(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 __device__ __forceinline__ float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
-/// from[0] + from[stride] + ... of `slices` slices (1 or kSlices); T is float, float2 or float4, `stride` in floats.
+/// from[0] + from[stride] + ... of `slices` slices (1, kSlices, or kSlices + 1: what outliers add comes last); T is float, float2 or
+/// float4, `stride` in floats.
 template <class T>
 __device__ __forceinline__ T add_slices(const float* from, int64_t stride, int slices) {
   T part[kSlices];
@@ -40,9 +41,11 @@ __device__ __forceinline__ T add_slices(const float* from, int64_t stride, int s
   if (slices == 1) return part[0];
 #pragma unroll
   for (int s = 1; s < kSlices; ++s) part[s] = load_l2(reinterpret_cast<const T*>(from + s * stride));
+  T last = {};
+  if (slices > kSlices) last = load_l2(reinterpret_cast<const T*>(from + kSlices * stride));
 #pragma unroll
   for (int s = 1; s < kSlices; ++s) part[0] = plus(part[0], part[s]);
-  return part[0];
+  return slices > kSlices ? plus(part[0], last) : part[0];
 }
 
 /// Eight floats that lie together.

@@ -1,0 +1,135 @@
+// Weights that a format cannot hold well, kept apart as FP16 (quant/host_weight.h): what they add to the outputs of a product, or
+// to rows of an embedding table. And inputs in the order of a weight's columns.
+//
+// One rule for any number of rows: entry e of an output goes to sum e % 8, products in ascending order by fused multiply-adds in
+// FP32 (they are exact); the eight sums meet as ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)). The result is added to the product's,
+// after its slices.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/path.h"
+#include "backend/cuda/kernels/ptx.cuh"
+
+namespace quintet::cuda::QUINTET_CUDA_PATH {
+
+inline constexpr int kOutlierSums = 8, kOutlierThreads = 256, kOutlierOutputs = 32, kColumnInputs = 64;
+
+__device__ __forceinline__ int outlier_input(uint32_t entry) { return entry & 0xffff; }
+__device__ __forceinline__ float outlier_value(uint32_t entry) { return __half2float(__ushort_as_half(static_cast<unsigned short>(entry >> 16))); }
+
+/// One row: a lane a sum. grid: x = runs of kOutlierOutputs outputs.
+__global__ void __launch_bounds__(kOutlierThreads) outliers_row(const __grid_constant__ OutlierParams p) {
+  launch_dependents();
+  const int output = blockIdx.x * kOutlierOutputs + threadIdx.x / kOutlierSums, own = threadIdx.x % kOutlierSums;
+  const uint32_t begin = p.begin[output], end = p.begin[output + 1];
+  uint32_t entry = begin + own < end ? p.entries[begin + own] : 0;
+  wait_for_previous();
+  float sum = 0;
+  for (uint32_t e = begin + own; e < end; e += kOutlierSums) {
+    const uint32_t next = e + kOutlierSums < end ? p.entries[e + kOutlierSums] : 0;
+    sum = fmaf(outlier_value(entry), __half2float(p.x[p.layout.index(0, outlier_input(entry))]), sum);
+    entry = next;
+  }
+#pragma unroll
+  for (int step = kOutlierSums / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if (own == 0) p.out[output] = p.add ? p.out[output] + sum : sum;
+}
+
+/// Operand B by columns, tiles of kRows rows: [row tiles][k_padded][kRows], so that an entry finds its input of all rows together.
+/// grid: x = runs of kColumnInputs inputs, y = row tiles.
+template <int kRows>
+__global__ void __launch_bounds__(kOutlierThreads) input_columns(const __grid_constant__ OutlierParams p) {
+  __shared__ __half tile[kColumnInputs][kRows + 2];
+  launch_dependents();
+  const int k0 = blockIdx.x * kColumnInputs, row0 = blockIdx.y * kRows;
+  wait_for_previous();
+#pragma unroll
+  for (int i = threadIdx.x; i < kColumnInputs / 2 * kRows; i += kOutlierThreads) {
+    const int k = i % (kColumnInputs / 2) * 2, row = i / (kColumnInputs / 2);
+    const half2 both = *reinterpret_cast<const half2*>(p.x + p.layout.index(row0 + row, k0 + k));
+    tile[k][row] = __low2half(both);
+    tile[k + 1][row] = __high2half(both);
+  }
+  __syncthreads();
+  half2* to = reinterpret_cast<half2*>(p.columns + (static_cast<size_t>(blockIdx.y) * p.layout.k_padded + k0) * kRows);
+#pragma unroll
+  for (int i = threadIdx.x; i < kColumnInputs * kRows / 2; i += kOutlierThreads)
+    to[i] = *reinterpret_cast<const half2*>(&tile[i / (kRows / 2)][i % (kRows / 2) * 2]);
+}
+
+/// More rows: a lane one row of an output, or two, and all sums of it. grid: x = runs of kOutlierOutputs outputs, y = row tiles.
+template <int kRows>
+__global__ void __launch_bounds__(kOutlierThreads) outliers_rows(const __grid_constant__ OutlierParams p) {
+  constexpr int kLanes = kRows < 32 ? kRows : 32, kEach = kRows / kLanes, kTogether = 32 / kLanes, kWarpOutputs = kOutlierOutputs / (kOutlierThreads / 32);
+  __shared__ float tile[kRows][kOutlierOutputs + 1];
+  launch_dependents();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, output0 = blockIdx.x * kOutlierOutputs, row0 = blockIdx.y * kRows;
+  const __half* x = p.columns + static_cast<size_t>(blockIdx.y) * p.layout.k_padded * kRows + lane % kLanes * kEach;
+  wait_for_previous();
+  for (int local = warp * kWarpOutputs + lane / kLanes; local < (warp + 1) * kWarpOutputs; local += kTogether) {
+    const uint32_t begin = p.begin[output0 + local], end = p.begin[output0 + local + 1];
+    float sum[kOutlierSums][kEach] = {};
+    for (uint32_t e = begin; e < end; e += kOutlierSums) {
+      uint32_t entry[kOutlierSums];
+      float input[kOutlierSums][kEach];
+#pragma unroll
+      for (int j = 0; j < kOutlierSums; ++j) entry[j] = p.entries[min(e + j, end - 1)];
+#pragma unroll
+      for (int j = 0; j < kOutlierSums; ++j) {
+        const __half* from = x + static_cast<size_t>(outlier_input(entry[j])) * kRows;
+        if constexpr (kEach == 1) {
+          input[j][0] = __half2float(*from);
+        } else {
+          const float2 both = __half22float2(*reinterpret_cast<const half2*>(from));
+          input[j][0] = both.x, input[j][1] = both.y;
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kOutlierSums; ++j)
+#pragma unroll
+        for (int i = 0; i < kEach; ++i)
+          if (e + j < end) sum[j][i] = fmaf(outlier_value(entry[j]), input[j][i], sum[j][i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      tile[lane % kLanes * kEach + i][local] =
+          ((sum[0][i] + sum[4][i]) + (sum[2][i] + sum[6][i])) + ((sum[1][i] + sum[5][i]) + (sum[3][i] + sum[7][i]));
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = threadIdx.x; i < kRows * kOutlierOutputs; i += kOutlierThreads) {
+    const int row = i / kOutlierOutputs, local = i % kOutlierOutputs;
+    if (row0 + row >= p.rows) break;
+    float& to = p.out[static_cast<size_t>(row0 + row) * p.out_stride + output0 + local];
+    to = p.add ? to + tile[row][local] : tile[row][local];
+  }
+}
+
+/// grid: x = rows.
+__global__ void __launch_bounds__(kOutlierThreads) outliers_embed(const __grid_constant__ OutlierEmbedParams p) {
+  launch_dependents();
+  wait_for_previous();
+  int token = p.token[blockIdx.x];
+  if (token < 0) token = p.sampled[p.prev[blockIdx.x]].token;
+  token = min(max(token, 0), p.vocabulary - 1);
+  float* row = p.out + static_cast<size_t>(blockIdx.x) * p.k;
+  for (uint32_t e = p.begin[token] + threadIdx.x; e < p.begin[token + 1]; e += kOutlierThreads) row[outlier_input(p.entries[e])] += outlier_value(p.entries[e]);
+  __syncthreads();
+  for (int i = threadIdx.x; i < p.k; i += kOutlierThreads) row[i] = __fmul_rn(row[i], p.scale);
+}
+
+/// grid: x = runs of 2 kOutlierThreads inputs, y = rows.
+__global__ void __launch_bounds__(kOutlierThreads) permute_inputs(const __grid_constant__ PermuteParams p) {
+  launch_dependents();
+  const int row = blockIdx.y, k = (blockIdx.x * kOutlierThreads + threadIdx.x) * 2;
+  if (k >= p.layout.k_padded) return;
+  const int first = k < p.k ? p.in_perm[k] : 0, second = k + 1 < p.k ? p.in_perm[k + 1] : 0;
+  wait_for_previous();
+  const __half zero = __float2half_rn(0.f);
+  *reinterpret_cast<half2*>(p.out + p.layout.index(row, k)) =
+      __halves2half2(k < p.k ? p.x[p.layout.index(row, first)] : zero, k + 1 < p.k ? p.x[p.layout.index(row, second)] : zero);
+}
+
+}  // namespace quintet::cuda::QUINTET_CUDA_PATH
