@@ -10,7 +10,9 @@
 #include "cli/terminal.h"
 #include "io/model_files.h"
 #include "model/config_reader.h"
+#include "model/synthetic.h"
 #include "model/text_loader.h"
+#include "plan/compressed_size.h"
 #include "plan/memory_plan.h"
 #include "server/prompt.h"
 
@@ -55,17 +57,27 @@ class InspectVerb : public Verb {
   std::string_view examples() const override {
     return "  quintet inspect model.gguf\n"
            "  quintet inspect Qwen2.5-7B-Instruct/ --json\n"
-           "  quintet inspect model-00001-of-00003.gguf --tensors\n";
+           "  quintet inspect model-00001-of-00003.gguf --tensors\n"
+           "  quintet inspect Qwen2.5-7B-Instruct/ --as int4_g128 --outliers 0.1\n"
+           "  quintet inspect --shape llama3-70b --as int4_g128 --outliers 0.1 --tables int8_g128\n";
   }
 
   void declare(FlagSet& flags) override {
-    flags.model(model_path_);
+    flags.optional_model(model_path_);
+    flags.text("--shape", shape_, "SHAPE", "Instead of MODEL: the network of llama3-8b, llama3-70b or qwen2-72b");
+    as_flag_ = flags.text("--as", as_, "FORMAT", "Say what the weights would take in this format");
+    flags.number("--outliers", {outliers_, 0, 10}, "With --as: percent of them kept apart in FP16").needs(as_flag_);
+    flags.text("--tables", tables_format_, "FORMAT", "With --as: format of embedding and head (default: the same)").needs(as_flag_);
     flags.toggle("--json", json_, "Print one JSON object");
     flags.toggle("--tensors", tensors_, "List every tensor: name, format, shape, bytes");
     text_.declare(flags);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
+    if (model_path_.empty() == shape_.empty())
+      return bad_input(model_path_.empty() ? std::string("MODEL is required (or --shape)")
+                                           : fmt::format("found both MODEL ({}) and --shape {}, allowed is one of them", model_path_, shape_));
+    if (!shape_.empty()) return describe_shape();
     TRY_ASSIGN(const ModelFiles files, ModelFiles::open(model_path_));
     TRY_ASSIGN(const Model model, read_model(files));
     TRY_ASSIGN(const auto backend, make_backend(common.backend));
@@ -132,8 +144,65 @@ class InspectVerb : public Verb {
     if (config.layers > 0) {
       TRY_ASSIGN(report["memory"], describe_memory(config, backend, weight_bytes));
     }
+    if (as_flag_.given()) {
+      if (config.layers == 0) return bad_input(fmt::format("--as: {} is a vocabulary without weights, allowed is a model", model_path_));
+      TRY_ASSIGN(report["as"], describe_size(config));
+    }
     if (tensors_) report["tensors"] = list_tensors(files);
     return report;
+  }
+
+  VerbOutcome describe_shape() const {
+    TRY_ASSIGN(const ModelConfig config, synthetic_config(shape_, 0));
+    Json report = {{"shape", shape_}, {"network", describe_network(config)}};
+    if (as_flag_.given()) {
+      TRY_ASSIGN(report["as"], describe_size(config));
+    }
+    Output output;
+    if (json_) return output.print(report.dump(2) + "\n");
+    return output.print(fmt::format("{:<14}{}\n", "network", network_text(report["network"])) +
+                        (as_flag_.given() ? size_text(report["as"]) : ""));
+  }
+
+  static Result<WeightFormat> read_format(std::string_view flag, std::string name) {
+    std::ranges::replace(name, '-', '_');
+    if (const auto format = format_from_name(name)) return *format;
+    std::string names;
+    for (const FormatInfo& info : format_table()) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+    return bad_input(fmt::format("{}: found '{}', allowed are {}", flag, name, names));
+  }
+
+  /// What the weights would take.
+  Result<Json> describe_size(const ModelConfig& config) const {
+    TRY_ASSIGN(const WeightFormat linear, read_format("--as", as_));
+    TRY_ASSIGN(const WeightFormat tables, read_format("--tables", tables_format_.empty() ? as_ : tables_format_));
+    TRY_ASSIGN(const CompressedSize size,
+               compressed_size({.config = config, .linear = linear, .outliers = outliers_ / 100, .tables = tables}));
+    return Json{{"format", std::string(format_info(linear).name)},
+                {"tables", std::string(format_info(tables).name)},
+                {"outliers_percent", outliers_},
+                {"linear_weights", size.linear_weights},
+                {"linear_bytes", size.linear_bytes},
+                {"outlier_bytes", size.outlier_bytes},
+                {"table_weights", size.table_weights},
+                {"table_bytes", size.table_bytes},
+                {"vector_bytes", size.vector_bytes},
+                {"bytes", size.bytes()}};
+  }
+
+  static std::string size_text(const Json& size) {
+    const auto gigabytes = [&](const char* key) { return static_cast<double>(size[key].get<uint64_t>()) * 1e-9; };
+    return fmt::format("{:<14}{:.2f} GB: linear layers in {} {:.2f}, {:g} % outliers {:.2f}, embedding and head in {} {:.2f}, norms {:.3f}\n",
+                       "compressed", gigabytes("bytes"), size["format"].get<std::string>(), gigabytes("linear_bytes"),
+                       size["outliers_percent"].get<double>(), gigabytes("outlier_bytes"), size["tables"].get<std::string>(),
+                       gigabytes("table_bytes"), gigabytes("vector_bytes"));
+  }
+
+  static std::string network_text(const Json& net) {
+    const auto number = [&](const char* key) { return net[key].get<uint64_t>(); };
+    return fmt::format("{} layers, hidden {}, FFN {}, {} query and {} KV heads of {}{}", number("layers"), number("hidden"),
+                       number("ffn"), number("heads"), number("kv_heads"), number("head_dim"),
+                       net["sliding_window"].is_null() ? "" : fmt::format(", sliding window {}", number("sliding_window")));
   }
 
   static Json describe_network(const ModelConfig& config) {
@@ -238,13 +307,7 @@ class InspectVerb : public Verb {
     row("architecture",
         text(report["architecture"]).empty() ? "none (a vocabulary alone)" : text(report["architecture"]));
     if (report.contains("network")) {
-      const Json& net = report["network"];
-      row("network", fmt::format("{} layers, hidden {}, FFN {}, {} query and {} KV heads of {}{}",
-                                 number(net["layers"]), number(net["hidden"]), number(net["ffn"]),
-                                 number(net["heads"]), number(net["kv_heads"]), number(net["head_dim"]),
-                                 net["sliding_window"].is_null()
-                                     ? ""
-                                     : fmt::format(", sliding window {}", number(net["sliding_window"]))));
+      row("network", network_text(report["network"]));
       row("parameters", count(number(report["parameters"])));
       row("quantization", fmt::format("{}, {:.2f} bits a weight", text(report["scheme"]),
                                       report["bits_per_weight"].get<double>()));
@@ -253,6 +316,7 @@ class InspectVerb : public Verb {
                             number(format["tensors"]), number(format["parameters"]),
                             format_bytes(number(format["bytes"]))));
       row("context", fmt::format("{} tokens", number(report["context"])));
+      if (report.contains("as")) out += size_text(report["as"]);
     }
     const Json& tokenizer = report["tokenizer"];
     row("tokenizer",
@@ -287,7 +351,9 @@ class InspectVerb : public Verb {
     return out;
   }
 
-  std::string model_path_;
+  std::string model_path_, shape_, as_, tables_format_;
+  double outliers_ = 0;
+  Flag as_flag_;
   TextFlags text_;
   bool json_ = false, tensors_ = false;
 };

@@ -258,6 +258,11 @@ Status add_texts(Model& model) {
 
 }  // namespace
 
+Result<ModelConfig> synthetic_config(std::string_view shape, int32_t layers) {
+  TRY_ASSIGN(const Shape* found, find_shape(shape));
+  return config_of(*found, layers);
+}
+
 Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& options, Backend& backend) {
   TRY_ASSIGN(const Shape* shape, find_shape(options.shape));
   const int block = format_info(options.format).block_weights;

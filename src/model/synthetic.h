@@ -24,4 +24,7 @@ struct SyntheticOptions {
 /// do; the template puts one message after the other. bad_input names the shapes and formats there are.
 Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& options, Backend& backend);
 
+/// The network of such a shape; `layers` 0: as many as it has.
+Result<ModelConfig> synthetic_config(std::string_view shape, int32_t layers);
+
 }  // namespace quintet

@@ -1,5 +1,6 @@
 // Models of a shape with random weights, in place of a file: `bench` by rows, `run`, and what they refuse.
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/program.h"
 
@@ -69,6 +70,40 @@ TEST(Shape, FlagsAreChecked) {
   expect_error(run({"bench", "--shape", "tiny", "--rows", "1,0"}), 2, {"--rows", "'0'"});
   expect_error(run({"bench", "--shape", "tiny", "--rows", "1,x"}), 2, {"--rows", "'x'"});
   expect_error(run({"bench", "/nonexistent.gguf", "--prompt", "1,2"}), 2, {"--prompt", "one"});
+}
+
+TEST(Shape, InspectSaysWhatAFormatWouldTake) {
+  const auto size = [](const Args& args) {
+    Args all = {"inspect", "--json"};
+    all.insert(all.end(), args.begin(), args.end());
+    const Outcome outcome = run(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return Json::parse(outcome.out)["as"];
+  };
+  // 70 billion weights: 4.125 bits each, 32 bits for one in a thousand of the linear layers'.
+  const Json large = size({"--shape", "llama3-70b", "--as", "int4_g128", "--outliers", "0.1"});
+  EXPECT_EQ(large["linear_weights"], 68451041280);
+  EXPECT_EQ(large["table_weights"], 2101346304);
+  EXPECT_EQ(large["linear_bytes"].get<double>(), 68451041280 * 4.125 / 8);
+  EXPECT_LE(large["bytes"].get<double>(), 36.7e9);
+  EXPECT_GT(large["bytes"].get<double>(), 36.6e9);
+  // A real model: what it says is what quantize writes.
+  const TemporaryFolder folder;
+  const std::string source = source_path("tests/golden/data/tiny/qwen2.gguf");
+  const Outcome made = run({"quantize", source, folder.path("out"), "--select", "magnitude", "--bits", "3", "--group-size", "32", "--outliers",
+                            "0.5", "--tensor-format", "*embd*=f16,output.weight=f16", "--no-smoke", "--json", "--threads=1"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  uint64_t bytes = 0;
+  std::istringstream lines(made.out);
+  for (std::string text; std::getline(lines, text);)
+    if (const Json line = Json::parse(text); line.contains("tensor")) bytes += line["bytes"].get<uint64_t>();
+  const Json small = size({source, "--as", "int3_g32", "--outliers", "0.5", "--tables", "f16"});
+  EXPECT_EQ(small["bytes"], bytes);
+  expect_error(run({"inspect", "--shape", "llama3-70b", "--as", "int5"}), 2, {"--as", "'int5'", "int4_g128"});
+  expect_error(run({"inspect", "--shape", "llama4"}), 2, {"--shape", "llama4", "llama3-70b"});
+  expect_error(run({"inspect"}), 2, {"MODEL", "--shape"});
+  expect_error(run({"inspect", source, "--as", "q4_k"}), 2, {"q4_k", "multiples of 256"});
+  EXPECT_NE(run({"inspect", "--shape", "llama3-70b", "--as", "int4-g128"}).out.find("GB"), std::string::npos);
 }
 
 }  // namespace

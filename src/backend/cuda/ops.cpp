@@ -119,8 +119,8 @@ void CudaOps::embed(const StepView& step, const EmbedArgs& args) {
                                 .k = static_cast<int>(args.table->k), .pieces = segment.pieces, .vocabulary = static_cast<int>(args.table->n)},
                                next_site()));
   if (outliers)
-    check(kernels_.outliers_embed({.token = step.token, .prev = step.prev, .sampled = last_sampled_, .begin = table.outliers.begin,
-                                   .entries = table.outliers.entries, .out = static_cast<float*>(args.out.data), .scale = args.scale, .rows = step.rows,
+    check(kernels_.outliers_embed({.token = step.token, .prev = step.prev, .sampled = last_sampled_, .side = table.outliers,
+                                   .out = static_cast<float*>(args.out.data), .scale = args.scale, .rows = step.rows,
                                    .k = static_cast<int>(args.table->k), .vocabulary = static_cast<int>(args.table->n)}, next_site()));
 }
 
@@ -163,7 +163,7 @@ int CudaOps::slices(const Weight& weight, Epilogue left) {
 void CudaOps::add_outliers(const Weight& weight, const __half* x, int rows, float* out, Epilogue epilogue) {
   const CudaWeight& own = packed(weight);
   const bool whole = epilogue == Epilogue::whole;
-  check(kernels_.outliers({.x = x, .layout = layout(weight, rows), .columns = other_inputs(x), .begin = own.outliers.begin, .entries = own.outliers.entries,
+  check(kernels_.outliers({.x = x, .layout = layout(weight, rows), .columns = other_inputs(x), .side = own.outliers,
                            .out = whole ? out : out + static_cast<size_t>(kSlices) * static_cast<size_t>(rows) * static_cast<size_t>(own.columns), .rows = rows,
                            .n = own.columns, .out_stride = own.columns, .add = whole}, next_site()));
 }
@@ -187,6 +187,7 @@ void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out
       ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces, .activation = activation,
                           .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
       phase.norm = norm;
+      if (own.outliers.begin) phase.outliers = {.begin = own.outliers.begin + segment.first_column, .entries = own.outliers.entries};
       check(chain_.add(*segment.kernels, phase, site_));
       norm.residual_out = nullptr;  // once is enough
       continue;
@@ -200,12 +201,13 @@ void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out
     check(segment.kernels->product(params, act.tiles, epilogue, next_site()));
     norm.residual_out = nullptr;
   }
-  if (own.outliers.begin && epilogue == Epilogue::whole) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
+  const bool added = rows == 1 && own.joins_row();
+  if (own.outliers.begin && epilogue == Epilogue::whole && !added) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
 }
 
 void CudaOps::norm_product(ConstMatrixView x, const NormArgs& norm_args, const Weight& weight, int rows, void* out, Epilogue epilogue, ActLayout out_layout, int activation) {
   RowNorm fused;
-  if (rows != 1 || packed(weight).has_sides() || !row_norm(x, norm_args, fused)) norm(x, norm_args, rows, nullptr, weight);
+  if (rows != 1 || !packed(weight).joins_row() || !row_norm(x, norm_args, fused)) norm(x, norm_args, rows, nullptr, weight);
   product(weight, act_in_, rows, out, epilogue, fused, out_layout, activation);
 }
 
@@ -280,7 +282,8 @@ void CudaOps::mlp_out(const StepView&, const ProjectArgs& args) { project(args);
 void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns, rows = step.rows, activation = activation_kind(args.activation);
   const ActLayout out = {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(n)};
-  if ((rows == 1 || (rows > kMidRows && kernels_.gates_prompts)) && !packed(*args.w).has_sides()) {  // the product applies the gate itself
+  const CudaWeight& weight = packed(*args.w);
+  if (rows == 1 ? weight.joins_row() : rows > kMidRows && kernels_.gates_prompts && !weight.has_sides()) {  // the product applies the gate itself
     norm_product(args.x, args.norm, *args.w, rows, act_mid_, Epilogue::gated, out, activation);
     return;
   }

@@ -1,6 +1,7 @@
 // Weights on the device: uploaded once as they lie in the file, packed into panels there.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -30,23 +31,17 @@ struct PartPlace {
   int n = 0;
 };
 
-/// Weights kept apart of those in the panels, as OutlierParams has them; by padded output.
-struct OutlierSide {
-  const uint32_t* begin = nullptr;  ///< [columns + 1], or null: none
-  const uint32_t* entries = nullptr;
-};
-
 struct CudaWeight : PackedWeight {
   std::vector<Segment> segments;
   std::vector<PartPlace> parts;
   float* vector = nullptr;  ///< role vector
   int columns = 0;          ///< padded outputs of all segments: the stride of partial sums
-  OutlierSide outliers;
+  OutlierSide outliers = {};  ///< by padded output
   const int* in_perm = nullptr;  ///< [k] on the device, or null: HostWeight::in_perm of all parts
   std::vector<int32_t> host_in_perm;
 
-  /// Whether a product needs more than its kernel: another order of its inputs, or what is kept apart.
-  bool has_sides() const { return outliers.begin || in_perm; }
+  /// Whether its product of one row can be part of a larger kernel: inputs made there, what is kept apart added there.
+  bool joins_row() const { return !in_perm && (!outliers.begin || std::ranges::all_of(segments, [](const Segment& segment) { return segment.kernels->chain; })); }
   /// Column of the padded outputs where row `row` of a part lies.
   int column_of(const PartPlace& place, int row) const {
     const int first = segments[static_cast<size_t>(place.segment)].first_column;

@@ -22,7 +22,8 @@ cudaError_t launch_outliers(const OutlierParams& p, const LaunchSite& site) {
     case 1: return launch_rows<8>(p, site);
     case 2: return launch_rows<16>(p, site);
     case 32: return launch_rows<32>(p, site);
-    case 64: case kPromptRows: return launch_rows<64>(p, site);
+    case 64: return launch_rows<64>(p, site);
+    case kPromptRows: return launch_rows<kPromptRows>(p, site);
   }
   return cudaErrorInvalidValue;
 }

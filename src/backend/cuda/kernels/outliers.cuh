@@ -1,34 +1,32 @@
 // Weights that a format cannot hold well, kept apart as FP16 (quant/host_weight.h): what they add to the outputs of a product, or
 // to rows of an embedding table. And inputs in the order of a weight's columns.
 //
-// One rule for any number of rows: entry e of an output goes to sum e % 8, products in ascending order by fused multiply-adds in
-// FP32 (they are exact); the eight sums meet as ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)). The result is added to the product's,
-// after its slices.
+// The rule is that of outlier_sum.cuh. The result is added to the product's, after its slices.
 #pragma once
 
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
+#include "backend/cuda/kernels/outlier_sum.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-inline constexpr int kOutlierSums = 8, kOutlierThreads = 256, kOutlierOutputs = 32, kColumnInputs = 64;
-
-__device__ __forceinline__ int outlier_input(uint32_t entry) { return entry & 0xffff; }
-__device__ __forceinline__ float outlier_value(uint32_t entry) { return __half2float(__ushort_as_half(static_cast<unsigned short>(entry >> 16))); }
+inline constexpr int kOutlierThreads = 256, kOutlierOutputs = 32, kColumnInputs = 64;
 
 /// One row: a lane a sum. grid: x = runs of kOutlierOutputs outputs.
 __global__ void __launch_bounds__(kOutlierThreads) outliers_row(const __grid_constant__ OutlierParams p) {
   launch_dependents();
   const int output = blockIdx.x * kOutlierOutputs + threadIdx.x / kOutlierSums, own = threadIdx.x % kOutlierSums;
-  const uint32_t begin = p.begin[output], end = p.begin[output + 1];
-  uint32_t entry = begin + own < end ? p.entries[begin + own] : 0;
+  const uint32_t begin = p.side.begin[output], end = p.side.begin[output + 1];
+  uint32_t entry = begin + own < end ? p.side.entries[begin + own] : 0;
   wait_for_previous();
   float sum = 0;
   for (uint32_t e = begin + own; e < end; e += kOutlierSums) {
-    const uint32_t next = e + kOutlierSums < end ? p.entries[e + kOutlierSums] : 0;
+    const uint32_t next = e + kOutlierSums < end ? p.side.entries[e + kOutlierSums] : 0;
     sum = fmaf(outlier_value(entry), __half2float(p.x[p.layout.index(0, outlier_input(entry))]), sum);
     entry = next;
   }
@@ -59,7 +57,23 @@ __global__ void __launch_bounds__(kOutlierThreads) input_columns(const __grid_co
     to[i] = *reinterpret_cast<const half2*>(&tile[i / (kRows / 2)][i % (kRows / 2) * 2]);
 }
 
-/// More rows: a lane one row of an output, or two, and all sums of it. grid: x = runs of kOutlierOutputs outputs, y = row tiles.
+template <int kEach>
+__device__ __forceinline__ void load_inputs(const __half* from, float (&to)[kEach]) {
+  if constexpr (kEach == 1) {
+    to[0] = __half2float(*from);
+  } else {
+    using Word = std::conditional_t<kEach == 2, uint32_t, uint2>;
+    static_assert(sizeof(Word) == kEach * 2);
+    const Word word = *reinterpret_cast<const Word*>(from);
+#pragma unroll
+    for (int i = 0; i < kEach; i += 2) {
+      const float2 both = __half22float2(reinterpret_cast<const half2*>(&word)[i / 2]);
+      to[i] = both.x, to[i + 1] = both.y;
+    }
+  }
+}
+
+/// More rows: a lane one row of an output, two or four, and all sums of them. grid: x = runs of kOutlierOutputs outputs, y = row tiles.
 template <int kRows>
 __global__ void __launch_bounds__(kOutlierThreads) outliers_rows(const __grid_constant__ OutlierParams p) {
   constexpr int kLanes = kRows < 32 ? kRows : 32, kEach = kRows / kLanes, kTogether = 32 / kLanes, kWarpOutputs = kOutlierOutputs / (kOutlierThreads / 32);
@@ -69,23 +83,15 @@ __global__ void __launch_bounds__(kOutlierThreads) outliers_rows(const __grid_co
   const __half* x = p.columns + static_cast<size_t>(blockIdx.y) * p.layout.k_padded * kRows + lane % kLanes * kEach;
   wait_for_previous();
   for (int local = warp * kWarpOutputs + lane / kLanes; local < (warp + 1) * kWarpOutputs; local += kTogether) {
-    const uint32_t begin = p.begin[output0 + local], end = p.begin[output0 + local + 1];
+    const uint32_t begin = p.side.begin[output0 + local], end = p.side.begin[output0 + local + 1];
     float sum[kOutlierSums][kEach] = {};
     for (uint32_t e = begin; e < end; e += kOutlierSums) {
       uint32_t entry[kOutlierSums];
       float input[kOutlierSums][kEach];
 #pragma unroll
-      for (int j = 0; j < kOutlierSums; ++j) entry[j] = p.entries[min(e + j, end - 1)];
+      for (int j = 0; j < kOutlierSums; ++j) entry[j] = p.side.entries[min(e + j, end - 1)];
 #pragma unroll
-      for (int j = 0; j < kOutlierSums; ++j) {
-        const __half* from = x + static_cast<size_t>(outlier_input(entry[j])) * kRows;
-        if constexpr (kEach == 1) {
-          input[j][0] = __half2float(*from);
-        } else {
-          const float2 both = __half22float2(*reinterpret_cast<const half2*>(from));
-          input[j][0] = both.x, input[j][1] = both.y;
-        }
-      }
+      for (int j = 0; j < kOutlierSums; ++j) load_inputs(x + static_cast<size_t>(outlier_input(entry[j])) * kRows, input[j]);
 #pragma unroll
       for (int j = 0; j < kOutlierSums; ++j)
 #pragma unroll
@@ -94,8 +100,7 @@ __global__ void __launch_bounds__(kOutlierThreads) outliers_rows(const __grid_co
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-      tile[lane % kLanes * kEach + i][local] =
-          ((sum[0][i] + sum[4][i]) + (sum[2][i] + sum[6][i])) + ((sum[1][i] + sum[5][i]) + (sum[3][i] + sum[7][i]));
+      tile[lane % kLanes * kEach + i][local] = meet_outlier_sums(sum, i);
   }
   __syncthreads();
 #pragma unroll
@@ -115,7 +120,7 @@ __global__ void __launch_bounds__(kOutlierThreads) outliers_embed(const __grid_c
   if (token < 0) token = p.sampled[p.prev[blockIdx.x]].token;
   token = min(max(token, 0), p.vocabulary - 1);
   float* row = p.out + static_cast<size_t>(blockIdx.x) * p.k;
-  for (uint32_t e = p.begin[token] + threadIdx.x; e < p.begin[token + 1]; e += kOutlierThreads) row[outlier_input(p.entries[e])] += outlier_value(p.entries[e]);
+  for (uint32_t e = p.side.begin[token] + threadIdx.x; e < p.side.begin[token + 1]; e += kOutlierThreads) row[outlier_input(p.side.entries[e])] += outlier_value(p.side.entries[e]);
   __syncthreads();
   for (int i = threadIdx.x; i < p.k; i += kOutlierThreads) row[i] = __fmul_rn(row[i], p.scale);
 }

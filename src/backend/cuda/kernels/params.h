@@ -67,13 +67,18 @@ struct ProductParams {
   RowNorm norm;            ///< linear_row_sm80: its inputs are the norm of this, where weight is given
 };
 
-/// Weights kept apart as FP16: what they add to a product's sums.
+/// Weights of a matrix that are kept apart as FP16.
+struct OutlierSide {
+  const uint32_t* begin;    ///< [n + 1], or null: none; output i has entries [begin[i], begin[i + 1])
+  const uint32_t* entries;  ///< input in the lower half, FP16 value in the upper one; inputs ascending within an output
+};
+
+/// What outliers add to a product's sums.
 struct OutlierParams {
   const __half* x;        ///< operand B of the product
   ActLayout layout;
   __half* columns;        ///< room for the same number of halves: x by columns (kernels/outliers.cuh); more than one row
-  const uint32_t* begin;  ///< [n + 1]: output i has entries [begin[i], begin[i + 1])
-  const uint32_t* entries;///< input in the lower half, FP16 value in the upper one; inputs ascending within an output
+  OutlierSide side;
   float* out;             ///< [rows][out_stride]
   int rows, n, out_stride;
   bool add;               ///< out += instead of out =
@@ -84,8 +89,7 @@ struct OutlierEmbedParams {
   const int* token;       ///< as EmbedParams
   const int* prev;
   const Sampled* sampled;
-  const uint32_t* begin;  ///< as OutlierParams, an output a token
-  const uint32_t* entries;
+  OutlierSide side;       ///< an output a token
   float* out;             ///< [rows][k]
   float scale;
   int rows, k, vocabulary;
@@ -263,7 +267,10 @@ struct alignas(16) ChainPhase {
   const uint4* x;          ///< inputs as operand B of one row, unless they are a norm
   void* out;               ///< whole: f32 [n]; gated: operand B of the next product
   RowNorm norm;            ///< the inputs are the norm of this, where weight is given
-  RopeStoreParams turn;    ///< attend
+  union {
+    RopeStoreParams turn;  ///< attend
+    OutlierSide outliers;  ///< of a product
+  };
 };
 
 /// How far the blocks of a chain are; all zero between launches.

@@ -12,6 +12,7 @@
 #include "backend/cuda/kernels/activation_function.cuh"
 #include "backend/cuda/kernels/attend.cuh"
 #include "backend/cuda/kernels/grid_progress.cuh"
+#include "backend/cuda/kernels/outlier_sum.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/piece_product.cuh"
@@ -174,6 +175,7 @@ struct Finisher {
   const ChainParams& p;
   int t;
   float part[kSlices] = {};  ///< slices of the panel in work
+  float outliers = 0;        ///< what its outliers add
 
   __device__ __forceinline__ void sync() const { named_barrier<2, kPanel>(); }
 
@@ -197,7 +199,7 @@ struct Finisher {
       for (int s = 1; s < kSlices; ++s)
         if (s >= end) part[s] = load_l2(shared + s * kPanel);
     }
-    const float total = (((part[0] + part[1]) + part[2]) + part[3]) * phase.unit;
+    const float products = (((part[0] + part[1]) + part[2]) + part[3]) * phase.unit, total = phase.outliers.begin ? products + outliers : products;
     if (phase.kind == PhaseKind::whole) {
       static_cast<float*>(phase.out)[panel * kPanel + t] = total;
       return;
@@ -210,10 +212,17 @@ struct Finisher {
   }
 };
 
+/// Of the row of a product with outliers, whose inputs those who add slices up read too: it is there; they have read it.
+struct RowBarriers {
+  uint32_t made, read;
+};
+
 template <class Format>
-__device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_full, uint32_t met_free, const MetSlices& met, int t) {
+__device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_full, uint32_t met_free, RowBarriers row_barriers, const uint8_t* row,
+                                             const MetSlices& met, int t) {
   Finisher finisher = {.p = p, .t = t};
-  uint32_t round = 0, target = 0;
+  static_assert(kRowItems == kSlices, "one panel begins in each round");
+  uint32_t round = 0, target = 0, rows = 0;
   for (int number = 0; number < p.phases; ++number) {
     const ChainPhase& phase = p.phase[number];
     if (phase.kind == PhaseKind::attend) {
@@ -222,7 +231,15 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
     }
     const RowShare share(phase.n / kPanel, phase.pieces / kSlices * RowRing<Format>::kPanelBytes);
     for (int item = share.begin; item < share.end; item += kRowItems, ++round) {
-      float v[kRowItems];
+      float v[kRowItems], outliers = 0;
+      if (phase.outliers.begin) {
+        // Of the panel that begins in this round, while its product is formed.
+        const int panel = (item + kSlices - 1) / kSlices;
+        const bool begins = panel * kSlices < share.end;
+        OutlierSum sum(phase.outliers, begins ? panel * kPanel + t : 0);
+        if (item == share.begin) barrier_wait(row_barriers.made, rows & 1);
+        if (begins) outliers = sum.of(reinterpret_cast<const __half*>(row));
+      }
       barrier_wait(met_full + round % 2 * 8, round / 2 & 1);
 #pragma unroll
       for (int j = 0; j < kRowItems; ++j) v[j] = met[round % 2][j][t];
@@ -234,9 +251,15 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
 #pragma unroll
         for (int s = 0; s < kSlices; ++s)
           if (own % kSlices == s) finisher.part[s] = v[j];
+        if (own % kSlices == 0) finisher.outliers = outliers;
         const int last = min(share.end, (panel + 1) * kSlices);
         if (own + 1 == last) finisher.finish(phase, number, share, panel, max(share.begin, panel * kSlices), last);
       }
+    }
+    if (phase.outliers.begin) {
+      if (share.begin == share.end) barrier_wait(row_barriers.made, rows & 1);  // no phase of the barrier goes by unseen
+      ring_release(row_barriers.read, t % 32, p.arriving_lanes);
+      ++rows;
     }
     finisher.sync();
     if (t == 0) {
@@ -256,7 +279,7 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   using Ring = RowRing<Format>;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ __align__(8) uint64_t full[kRowMostStages], empty[kRowMostStages];
-  __shared__ __align__(8) uint64_t met_full[2], met_free[2];
+  __shared__ __align__(8) uint64_t met_full[2], met_free[2], row_made, row_read;
   __shared__ MetSlices met;
   __shared__ __align__(16) uint8_t ahead[4][sizeof(ChainPhase)];  // the next phases: parameters come slowly the first time
   uint8_t *row = memory, *ring = memory + p.scratch_bytes;
@@ -264,6 +287,7 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   if (threadIdx.x == 0) {
     ring_init(full, empty, p.stages, kRowItems, kRowWarps * p.arriving_lanes);
     ring_init(met_full, met_free, 2, kRowWarps * p.arriving_lanes, kPanel / 32 * p.arriving_lanes);
+    ring_init(&row_made, &row_read, 1, kRowWarps * p.arriving_lanes, kPanel / 32 * p.arriving_lanes);
     barrier_init_fence();
   }
   __syncthreads();
@@ -274,7 +298,8 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
       if (lane < kRowItems / kFillWarps) fill_chain<Format>(p, full, empty, ring, (warp - kRowWarps) * (kRowItems / kFillWarps) + lane);
     } else {
       wait_for_previous();
-      finish_chain<Format>(p, shared_address(met_full), shared_address(met_free), met, threadIdx.x - kRowThreads - kFillWarps * 32);
+      finish_chain<Format>(p, shared_address(met_full), shared_address(met_free), {.made = shared_address(&row_made), .read = shared_address(&row_read)}, row,
+                           met, threadIdx.x - kRowThreads - kFillWarps * 32);
     }
     return;
   }
@@ -296,11 +321,13 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   if (warp < 2) keep(warp, parameters_of(warp));
   named_barrier<1, kRowThreads>();
   int stage = 0;
-  uint32_t parity = 0, round = 0, arrived = 0;  // of *p.progress, once the phases before are done
+  uint32_t parity = 0, round = 0, arrived = 0;  // arrived: of *p.progress, once the phases before are done
+  uint32_t rows = 0;  // made for products with outliers
   for (int number = 0; number < p.phases; ++number) {
     const ChainPhase& phase = *reinterpret_cast<const ChainPhase*>(ahead[number % 4]);
     if (phase.kind == PhaseKind::attend) {
       if (static_cast<int>(blockIdx.x) < p.attend.kv_heads) {
+        if (rows > 0) barrier_wait(shared_address(&row_read), (rows - 1) & 1);
         named_barrier<1, kRowThreads>();  // the row is free
         if (p.dim == 64) chain_attend<64>(p, phase, memory, arrived, number + 1 == p.phases);
         else chain_attend<128>(p, phase, memory, arrived, number + 1 == p.phases);
@@ -316,6 +343,10 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
     make_row<Format>(phase, &p.progress->arrived, arrived, row, [&] {
       if (later < p.phases) keep(later, part);
     });
+    if (phase.outliers.begin) {
+      ring_release(shared_address(&row_made), lane, p.arriving_lanes);
+      ++rows;
+    }
     float* input_sums = reinterpret_cast<float*>(row + Ring::sums_at(phase.pieces));
     if constexpr (Format::kHasMin) {
       const int groups = phase.pieces * Ring::kPieceGroups;

@@ -1,0 +1,51 @@
+// What the outliers of one output add to it, by one rule for any number of rows: entry e goes to sum e % 8, products in ascending
+// order by fused multiply-adds in FP32 (products of halves are exact); the eight sums meet as
+// ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)).
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "backend/cuda/kernels/params.h"
+
+namespace quintet::cuda {
+
+inline constexpr int kOutlierSums = 8;
+
+__device__ __forceinline__ int outlier_input(uint32_t entry) { return entry & 0xffff; }
+__device__ __forceinline__ float outlier_value(uint32_t entry) { return __half2float(__ushort_as_half(static_cast<unsigned short>(entry >> 16))); }
+
+/// Of row i of kEach.
+template <int kEach>
+__device__ __forceinline__ float meet_outlier_sums(const float (&sum)[kOutlierSums][kEach], int i) {
+  return ((sum[0][i] + sum[4][i]) + (sum[2][i] + sum[6][i])) + ((sum[1][i] + sum[5][i]) + (sum[3][i] + sum[7][i]));
+}
+
+/// The sum of one output and one row by one thread. The first entries are asked for when it is made, before the row need be there.
+struct OutlierSum {
+  const uint32_t* entries;
+  uint32_t begin, end;
+  uint32_t entry[kOutlierSums];
+
+  __device__ __forceinline__ OutlierSum(const OutlierSide& side, int output) : entries(side.entries), begin(side.begin[output]), end(side.begin[output + 1]) { ask(); }
+  /// `row`: operand B of one row.
+  __device__ __forceinline__ float of(const __half* row) {
+    const ActLayout layout = {.tiles = 0};
+    float sum[kOutlierSums][1] = {};
+    while (begin < end) {
+#pragma unroll
+      for (int j = 0; j < kOutlierSums; ++j)
+        if (begin + j < end) sum[j][0] = fmaf(outlier_value(entry[j]), __half2float(row[layout.index(0, outlier_input(entry[j]))]), sum[j][0]);
+      begin += kOutlierSums;
+      ask();
+    }
+    return meet_outlier_sums(sum, 0);
+  }
+
+ private:
+  __device__ __forceinline__ void ask() {
+#pragma unroll
+    for (int j = 0; j < kOutlierSums; ++j) entry[j] = begin + j < end ? entries[begin + j] : 0;
+  }
+};
+
+}  // namespace quintet::cuda
