@@ -283,7 +283,7 @@ void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns, rows = step.rows, activation = activation_kind(args.activation);
   const ActLayout out = {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(n)};
   const CudaWeight& weight = packed(*args.w);
-  if (rows == 1 ? weight.joins_row() : rows > kMidRows && kernels_.gates_prompts && !weight.outliers.begin) {  // the product applies the gate itself
+  if (rows == 1 ? weight.joins_row() : rows > kMidRows && kernels_.gates_prompts && !weight.outliers.begin && !weight.in_perm) {  // the product applies the gate itself
     norm_product(args.x, args.norm, *args.w, rows, act_mid_, Epilogue::gated, out, activation);
     return;
   }
