@@ -1,6 +1,9 @@
 // Attention: one instance a head size and pass.
 #include "backend/cuda/kernels/attend.cuh"
 #include "backend/cuda/kernels/attend_merge.cuh"
+#if QUINTET_CUDA_HOPPER
+#include "backend/cuda/kernels/attend_prompt_sm90.cuh"
+#endif
 #include "backend/cuda/kernels/launch_kernel.cuh"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
@@ -17,9 +20,29 @@ cudaError_t launch(const AttendParams& p, int query_tiles, int seqs, const Launc
                                       .block = dim3(kAttendWarps * 32), .shared_bytes = kBytes}, site);
 }
 
+/// Whether attend_prompt takes it; `code`: of its launch.
+template <int kDim>
+bool launch_prompt(const AttendParams& p, int most_rows, int seqs, const LaunchSite& site, cudaError_t& code) {
+#if QUINTET_CUDA_HOPPER
+  if constexpr (kDim <= 128) {
+    if (most_rows <= kAttendRows || p.partial || p.fresh) return false;
+    constexpr size_t kBytes = prompt_attend_bytes<kDim>();
+    code = allow_shared<AttendParams>(attend_prompt<kDim>, kBytes);
+    if (code != cudaSuccess) return true;
+    const int query_tiles = (most_rows + kPromptAttendRows - 1) / kPromptAttendRows;
+    code = launch_kernel<AttendParams>(attend_prompt<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.kv_heads * query_tiles), static_cast<unsigned>(seqs)),
+                                                               .block = dim3(kPromptAttendThreads), .shared_bytes = kBytes}, site);
+    return true;
+  }
+#endif
+  return false;
+}
+
 template <int kDim, int kStages>
 cudaError_t launch_rows(const AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
   if (p.fresh) return launch<kDim, kStages, true, true>(p, 1, seqs, site);
+  cudaError_t code = cudaSuccess;
+  if (launch_prompt<kDim>(p, most_rows, seqs, site, code)) return code;
   if (most_rows <= 16) return launch<kDim, kStages, true, false>(p, 1, seqs, site);
   return launch<kDim, kStages, false, false>(p, (most_rows + kAttendRows - 1) / kAttendRows, seqs, site);
 }

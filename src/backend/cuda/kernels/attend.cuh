@@ -33,12 +33,19 @@ struct SoftmaxState {
   }
 };
 
+/// 2^x; zero where that is no normal number.
+__device__ __forceinline__ float exponential(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// Factors by which two partial results are brought to a common maximum. A side without keys has factor 0 or is taken
 /// as it is, so that it changes no bit.
 __device__ __forceinline__ void merge_factors(float a, float b, float& fa, float& fb, float& m) {
   m = fmaxf(a, b);
-  fa = a == -INFINITY ? 0.f : exp2f(a - m);
-  fb = b == -INFINITY ? 0.f : exp2f(b - m);
+  fa = a == -INFINITY ? 0.f : exponential(a - m);
+  fb = b == -INFINITY ? 0.f : exponential(b - m);
 }
 
 __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
@@ -328,7 +335,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
         for (int j = 0; j < 4; ++j) {
           const int n = kTogether ? warp * kScored + i : i, r = j >> 1, position = tile * kKeyTile + n * 8 + q * 2 + (j & 1);
           const bool seen = position <= own_pos[r] && (!place.window || position > own_pos[r] - place.window);
-          score[i][j] = seen ? score[i][j] * p.scale_log2 : -INFINITY;
+          score[i][j] = seen ? __fmul_rn(score[i][j], p.scale_log2) : -INFINITY;
           tile_max[r] = fmaxf(tile_max[r], score[i][j]);
         }
 #pragma unroll
@@ -352,15 +359,15 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
             tile_max[r] = fmaxf(fmaxf(fmaxf(tile_max[r], m.x), fmaxf(m.y, m.z)), m.w);
           }
       }
+      float factor[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float m = fmaxf(part.maximum[r], tile_max[r]);
         // Nothing seen so far: whatever the factor, it meets zeros; 1 keeps infinities out.
-        const float factor = m == -INFINITY ? 1.f : exp2f(part.maximum[r] - m);
+        factor[r] = m == -INFINITY ? 1.f : exponential(part.maximum[r] - m);
         part.maximum[r] = m;
-        part.sum[r] *= factor;
 #pragma unroll
-        for (int i = 0; i < kColumns / 8; ++i) part.acc[i][r * 2] *= factor, part.acc[i][r * 2 + 1] *= factor;
+        for (int i = 0; i < kColumns / 8; ++i) part.acc[i][r * 2] *= factor[r], part.acc[i][r * 2 + 1] *= factor[r];
       }
       uint32_t probability[kKeyTile / 8][2];
       float row_sum[2] = {0, 0};
@@ -369,8 +376,8 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
         float pair[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const float e0 = score[i][r * 2] == -INFINITY ? 0.f : exp2f(score[i][r * 2] - part.maximum[r]);
-          const float e1 = score[i][r * 2 + 1] == -INFINITY ? 0.f : exp2f(score[i][r * 2 + 1] - part.maximum[r]);
+          const float e0 = score[i][r * 2] == -INFINITY ? 0.f : exponential(score[i][r * 2] - part.maximum[r]);
+          const float e1 = score[i][r * 2 + 1] == -INFINITY ? 0.f : exponential(score[i][r * 2 + 1] - part.maximum[r]);
           pair[r] = e0 + e1;
           if (!kTogether) row_sum[r] += pair[r];
           const half2 h = __floats2half2_rn(e0, e1);
@@ -399,7 +406,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
       for (int r = 0; r < 2; ++r) {
         row_sum[r] += __shfl_xor_sync(0xffffffffu, row_sum[r], 1);
         row_sum[r] += __shfl_xor_sync(0xffffffffu, row_sum[r], 2);
-        part.sum[r] += row_sum[r];
+        part.sum[r] = fmaf(part.sum[r], factor[r], row_sum[r]);
       }
 #pragma unroll
       for (int s = 0; s < kKeyTile / 16; ++s) {
