@@ -110,5 +110,40 @@ TEST_F(CudaPaths, ModelsHaveTheSameBits) {
     }
 }
 
+// Long contexts: one row and a few rows take attention by splits, a prompt takes it by tiles of many rows.
+TEST_F(CudaPaths, LongContextsKeepARowsBits) {
+  constexpr int32_t kTokens = 1700, kLast = 12;
+  for (const std::string_view shape : {"tiny", "tiny-wide"}) {
+    SCOPED_TRACE(shape);
+    const uint64_t seed = random_();
+    std::vector<float> of_one;  // logits of the last kLast tokens
+    for (const CudaPath path : {CudaPath::hopper, CudaPath::sm80}) {
+      backend_ = make_cuda_backend({.path = path}).value();
+      const auto model = make_synthetic_model({.shape = shape, .format = WeightFormat::int4_g128, .seed = seed}, *backend_).value();
+      std::mt19937 tokens_of(static_cast<uint32_t>(seed));
+      std::vector<TokenId> tokens;
+      while (tokens.size() < kTokens) tokens.push_back(static_cast<TokenId>(tokens_of() % static_cast<uint32_t>(model->config.vocabulary)));
+      for (const int32_t chunk : {1, 2, 3, kLast}) {
+        testing::FlatInputs flat(*backend_);
+        testing::SingleSequence sequence(flat, *model, 2048, 1024);
+        const std::span<const TokenId> all(tokens);
+        sequence.feed(all.first(1000), 1);
+        sequence.feed(all.subspan(1000, kTokens - kLast - 1000), 1);
+        std::vector<float> got;
+        for (int32_t at = kTokens - kLast; at < kTokens; at += chunk) {
+          const std::vector<float> some = sequence.feed(all.subspan(static_cast<size_t>(at), static_cast<size_t>(chunk)), chunk);
+          got.insert(got.end(), some.begin(), some.end());
+        }
+        if (of_one.empty()) of_one = got;
+        EXPECT_EQ(std::memcmp(got.data(), of_one.data(), of_one.size() * 4), 0) << cuda_path_name(path) << ", " << chunk << " at a time";
+      }
+      testing::FlatInputs flat(*backend_);
+      testing::SingleSequence whole(flat, *model, 2048, kTokens);
+      const std::vector<float> got = whole.feed(tokens, kLast);
+      EXPECT_EQ(std::memcmp(got.data(), of_one.data(), of_one.size() * 4), 0) << cuda_path_name(path) << ", whole";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quintet

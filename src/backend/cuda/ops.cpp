@@ -230,7 +230,8 @@ void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs&
   AttendParams params = {.q = q_, .q_stride = int64_t{a.heads} * a.head_dim, .out = act_mid_,
                          .layout = {.tiles = tiles_for_rows(step.rows), .k_padded = padded_inputs(a.heads * a.head_dim)}};
   // One row a sequence: the attending blocks finish q, K and V themselves. More, and each row would be finished many times.
-  if (query_tokens_ == 1 && a.heads / a.kv_heads <= kFreshGroup) {
+  // So with many splits, which each would have to.
+  if (query_tokens_ == 1 && a.heads / a.kv_heads <= kFreshGroup && context_ <= kFreshSplits * kSplit) {
     params.fresh = true;
     params.turn = turn;
   } else {
@@ -258,6 +259,7 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.max_blocks = step.max_blocks;
   params.window = a.sliding_window;
   params.splits = splits;
+  params.seqs = step.seqs;
   // Splits of a block: as many as leave every multiprocessor four blocks.
   params.block_splits = std::max(1, a.kv_heads * step.seqs * splits / (4 * site_.multiprocessors));
   cudaError_t code = cudaSuccess;

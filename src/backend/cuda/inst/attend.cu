@@ -1,6 +1,9 @@
 // Attention: one instance a head size and pass.
+#include <algorithm>
+
 #include "backend/cuda/kernels/attend.cuh"
 #include "backend/cuda/kernels/attend_merge.cuh"
+#include "backend/cuda/kernels/attend_splits.cuh"
 #if QUINTET_CUDA_HOPPER
 #include "backend/cuda/kernels/attend_prompt_sm90.cuh"
 #endif
@@ -43,6 +46,14 @@ cudaError_t launch_rows(const AttendParams& p, int most_rows, int seqs, const La
   if (p.fresh) return launch<kDim, kStages, true, true>(p, 1, seqs, site);
   cudaError_t code = cudaSuccess;
   if (launch_prompt<kDim>(p, most_rows, seqs, site, code)) return code;
+  if constexpr (kDim <= 128)
+    if (p.partial && most_rows <= 16) {
+      constexpr size_t kBytes = splits_shared_bytes<kDim>();
+      if (code = allow_shared<AttendParams>(attend_splits<kDim>, kBytes); code != cudaSuccess) return code;
+      const int resident = site.multiprocessors * std::max(1, site.multiprocessor_shared_bytes / static_cast<int>(kBytes + 1024));
+      return launch_kernel<AttendParams>(attend_splits<kDim>, p, {.grid = dim3(static_cast<unsigned>(std::min(resident, seqs * p.kv_heads * p.splits))),
+                                                                 .block = dim3(kSplitWarps * 32), .shared_bytes = kBytes}, site);
+    }
   if (most_rows <= 16) return launch<kDim, kStages, true, false>(p, 1, seqs, site);
   return launch<kDim, kStages, false, false>(p, (most_rows + kAttendRows - 1) / kAttendRows, seqs, site);
 }

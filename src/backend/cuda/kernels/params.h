@@ -16,6 +16,7 @@ inline constexpr int kPanel = 64;   ///< outputs of a panel of packed weights
 inline constexpr int kSplit = 256;  ///< positions of a split of attention
 inline constexpr int kKeyTile = 64, kAttendWarps = 4, kAttendRows = 16 * kAttendWarps;
 inline constexpr int kFreshGroup = 10;  ///< query heads of a group at most, where attention finishes q, K and V itself
+inline constexpr int kFreshSplits = 4;  ///< splits of a row at most there: each finishes q
 inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
 inline constexpr int kNormCluster = 8;  ///< blocks of a row at most: the largest portable cluster
 
@@ -250,6 +251,7 @@ struct AttendParams {
   int64_t page_bytes;
   float scale_log2;         ///< scale of q . k times log2(e)
   int heads, kv_heads, page_tokens, layer, max_blocks, window, splits;
+  int seqs;
   int block_splits;         ///< splits that one block takes, where partial is given
   bool fresh;               ///< one row a sequence, whose q, K and V still are partial sums: `turn` says how to finish them
   RopeStoreParams turn;
