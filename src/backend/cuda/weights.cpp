@@ -88,7 +88,7 @@ Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWe
     const ProductKernels* kernels = kernels_.product(part.format);
     if (!kernels)
       return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats(kernels_)));
-    const int most_inputs = kernels_.row_inputs(site_.shared_bytes, role == WeightRole::gate_up);
+    const int most_inputs = kernels_.row_inputs(site_.shared_bytes - kernels->static_bytes, role == WeightRole::gate_up);
     if (role != WeightRole::embedding && padded_inputs(static_cast<int>(part.k)) > most_inputs)
       return bad_input(fmt::format("tensor {}: found rows of {} weights, allowed on the GPU are up to {}", part.name, part.k, most_inputs));
     const bool alternate = role == WeightRole::gate_up;
