@@ -1,8 +1,9 @@
-"""The peer's side of vs_llama_cpp.py, run in a process (and an environment) of its own: one JSON object on stdout.
+"""The peer's side of vs_llama_cpp.py and k_quants.py, run in a process (and an environment) of its own: one JSON object on stdout.
 
 usage: llama_cpp_peer.py speed MODEL PROMPT_TOKENS DECODE_TOKENS THREADS SEED
        llama_cpp_peer.py first MODEL THREADS < IDS.json      load to first token, interpreter and imports apart
        llama_cpp_peer.py logits MODEL THREADS OUT.npy < IDS.json
+       llama_cpp_peer.py quantize MODEL OUT.gguf FILE_TYPE THREADS
 """
 
 import ctypes
@@ -88,6 +89,16 @@ def logits(path, threads, out):
     return {"rows": len(ids)}
 
 
+def quantize(path, out, file_type, threads):
+    llama_cpp.llama_backend_init()
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.ftype, parameters.nthread = file_type, threads
+    start = time.perf_counter()
+    if llama_cpp.llama_model_quantize(path.encode(), out.encode(), ctypes.byref(parameters)):
+        sys.exit("llama_model_quantize failed")
+    return {"seconds": time.perf_counter() - start}
+
+
 def main():
     keep = quiet()
     verb, path, *rest = sys.argv[1:]
@@ -95,6 +106,8 @@ def main():
         result = speed(path, *map(int, rest))
     elif verb == "first":
         result = first(path, int(rest[0]))
+    elif verb == "quantize":
+        result = quantize(path, rest[0], int(rest[1]), int(rest[2]))
     else:
         result = logits(path, int(rest[0]), rest[1])
     print(json.dumps(result))

@@ -35,6 +35,7 @@ step "compute-sanitizer"
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck initcheck; do
     for weights in int4-g128 int4-g128+outliers q4_0 q4_1 q8_0 f16 bf16 nf4; do
+      [[ $tool == memcheck || $weights != bf16 ]] || continue  # the copies are those of f16
       for path in "${paths[@]}"; do
         [[ $path == "${paths[0]}" || $weights == int4-g128 || $weights == q4_1 ]] || continue
         flags=() && [ $tool = racecheck ] && flags=(--for-racecheck)  # docs/performance.md says why
@@ -72,7 +73,8 @@ for path in "${paths[@]}"; do
   else
     bench --shape llama3-70b --weights int4-g128 --rows 1,2,4,8,16,32,64 --context 128 --prompt 128,512,2048
   fi
-  for weights in q4_0 q4_1 q8_0 int4-g128+outliers int4-g128-asym nf4 int8 fp8 bf16; do bench --shape llama3-70b --layers 20 --weights "$weights" --rows 1,16; done
+  for weights in q4_0 q4_1 q8_0; do bench --shape llama3-70b --layers 20 --weights "$weights" --rows 1,16; done
+  [ "$path" = "${paths[0]}" ] && for weights in int4-g128+outliers int4-g128-asym nf4 int8 fp8 bf16; do bench --shape llama3-70b --layers 6 --weights "$weights" --rows 1,16; done
   bench --shape llama3-8b --weights f16 --rows 1,16
 
   printf '\n%s kernels\n' "$path"

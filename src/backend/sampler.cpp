@@ -128,14 +128,15 @@ uint32_t sample_noise(uint64_t seed, int64_t position, TokenId token) {
 RowSampler::RowSampler(int32_t vocabulary)
     : count_(static_cast<size_t>(vocabulary)), kept_(static_cast<size_t>(vocabulary)) {}
 
-void RowSampler::penalize(const StepView& step, const SampleParams& params, std::span<float> logits) {
+void RowSampler::penalize(const StepView& step, const SampleParams& params, TokenId own_token, std::span<float> logits) {
   const auto vocabulary = static_cast<int32_t>(logits.size());
   const auto valid = [&](TokenId token) { return token >= 0 && token < vocabulary; };
   if (params.counts_history()) {
+    const auto counted = [&](int32_t i) { return step.history[i] == -1 ? own_token : step.history[i]; };
     for (int32_t i = params.history_begin; i < params.history_end; ++i)
-      if (valid(step.history[i])) ++count_[static_cast<size_t>(step.history[i])];
+      if (const TokenId token = counted(i); valid(token)) ++count_[static_cast<size_t>(token)];
     for (int32_t i = params.history_begin; i < params.history_end; ++i) {
-      const TokenId token = step.history[i];
+      const TokenId token = counted(i);
       if (!valid(token) || count_[static_cast<size_t>(token)] == 0) continue;
       float& l = logits[static_cast<size_t>(token)];
       l = l > 0 ? l / params.repeat_penalty : l * params.repeat_penalty;
@@ -265,7 +266,7 @@ TokenId RowSampler::draw(const SampleParams& params, std::span<const float> logi
 }
 
 Sampled RowSampler::sample(const StepView& step, int32_t row, std::span<float> logits,
-                           Alternative* alternatives) {
+                           Alternative* alternatives, TokenId own_token) {
   QUINTET_CHECK(logits.size() == count_.size(), "{} logits for a vocabulary of {}", logits.size(),
                 count_.size());
   const SampleParams& params = step.sample[row];
@@ -275,7 +276,7 @@ Sampled RowSampler::sample(const StepView& step, int32_t row, std::span<float> l
   const bool changes =
       params.counts_history() || params.bias_begin < params.bias_end || params.mask_row >= 0;
   if (changes) {
-    penalize(step, params, logits);
+    penalize(step, params, own_token, logits);
     max = checked_max(logits);
   }
   if (!std::isfinite(max)) return {.status = kSampleNotFinite};

@@ -45,11 +45,11 @@ class RowSampler {
 
   /// Samples logit row `row` of `step` from `logits` [vocabulary], which it changes. `alternatives` is null
   /// or [kAlternatives]: entries beyond step.sample[row].logprobs get token -1. A NaN or +Inf logit, or no
-  /// token that is allowed, gives kSampleNotFinite and token 0.
-  Sampled sample(const StepView& step, int32_t row, std::span<float> logits, Alternative* alternatives);
+  /// token that is allowed, gives kSampleNotFinite and token 0. `own_token`: what -1 in the history means.
+  Sampled sample(const StepView& step, int32_t row, std::span<float> logits, Alternative* alternatives, TokenId own_token = -1);
 
  private:
-  void penalize(const StepView& step, const SampleParams& params, std::span<float> logits);
+  void penalize(const StepView& step, const SampleParams& params, TokenId own_token, std::span<float> logits);
   /// Fills kept_ with the tokens that survive the cuts, by falling logit; false: no cut applies, every token
   /// stays.
   bool cut(const SampleParams& params, std::span<const float> logits, float max);

@@ -75,7 +75,7 @@ struct StepView {
   const BlockRef* block_refs = nullptr;  ///< [seqs, max_blocks]
   const int32_t* logit_row = nullptr;    ///< [logit_rows] row of the step
   const SampleParams* sample = nullptr;  ///< [logit_rows]
-  const TokenId* history = nullptr;
+  const TokenId* history = nullptr;      ///< -1: the row's own token, where that was sampled in the previous step
   const TokenId* bias_token = nullptr;
   const float* bias_value = nullptr;
   const uint32_t* mask = nullptr;        ///< [mask rows, (vocabulary + 31) / 32] bits, 1: allowed

@@ -102,10 +102,11 @@ class ExchangeSink : public ModelSink {
     TRY(writer_.finish());
     const IntegerFormat& format = options_.format;
     Json config;
+    // Version 1 stores zero points less 1, and its readers take asymmetric ones from a few writers alone.
     if (options_.layout == FolderLayout::gptq)
       config = {{"quant_method", "gptq"}, {"bits", format.bits},          {"group_size", format.group},
                 {"desc_act", false},      {"sym", !format.minimum},       {"lm_head", false},
-                {"pack_dtype", "int32"},  {"checkpoint_format", "gptq"}};
+                {"pack_dtype", "int32"},  {"checkpoint_format", format.minimum ? "gptq_v2" : "gptq"}};
     else
       config = {{"quant_method", "awq"}, {"bits", 4},         {"group_size", format.group},
                 {"zero_point", true},    {"version", "gemm"}, {"modules_to_not_convert", nullptr}};
@@ -125,8 +126,9 @@ class ExchangeSink : public ModelSink {
     });
     std::vector<uint32_t> qzeros(static_cast<size_t>(groups * (c.n * bits / 32)));
     for (int64_t g = 0; g < groups; ++g)
-      for (int64_t row = 0; row < c.n; ++row)  // version 1 stores zero points less 1
-        put_field(qzeros.data() + g * (c.n * bits / 32), 1, row, bits, c.zeros[static_cast<size_t>(row * groups + g)] - 1u);
+      for (int64_t row = 0; row < c.n; ++row)
+        put_field(qzeros.data() + g * (c.n * bits / 32), 1, row, bits,
+                  c.zeros[static_cast<size_t>(row * groups + g)] - (c.format.minimum ? 0u : 1u));
     std::vector<int32_t> g_idx(static_cast<size_t>(c.k));
     for (int64_t i = 0; i < c.k; ++i) g_idx[static_cast<size_t>(i)] = static_cast<int32_t>(i / c.format.group);
     TRY(writer_.add(module + ".qweight", "I32", {words, c.n}, bytes_of(qweight)));

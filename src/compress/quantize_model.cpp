@@ -182,7 +182,9 @@ class Quantizer {
       first = loaded.at("tensors").get<size_t>();
       entering = loaded.at("entering").get<int>();
       done_units_ = 1;
-      for (const auto& [name, share] : loaded.at("shares").items()) shares_[name] = share.get<double>();
+      // Work of a version before there were any has none.
+      const Json shares = loaded.value("shares", Json::object());
+      for (const auto& [name, share] : shares.items()) shares_[name] = share.get<double>();
       for (const Json& saved : loaded.at("report")) note_done(report_of(saved));
       for (size_t i = 0; i < first; ++i) done_bytes_ += tasks_[i].tensor->weight.stored_bytes();
       warn(fmt::format("{}: going on behind {} of {} tensors", folder_->path(), first, tasks_.size()));

@@ -112,9 +112,8 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
     const int32_t context = item.first + item.tokens;
     const int32_t blocks = (context + block_tokens - 1) / block_tokens;
     const bool chained = item.prev_logit_row >= 0;
-    QUINTET_CHECK(!chained || (item.tokens == 1 && item.first == item.sequence->known_tokens() &&
-                               !item.sequence->request.sampling.counts_history()),
-                  "only the one next token of a sequence without penalties may be unknown");
+    QUINTET_CHECK(!chained || (item.tokens == 1 && item.first == item.sequence->known_tokens()),
+                  "only the one next token of a sequence may be unknown");
     QUINTET_CHECK(context <= item.sequence->known_tokens() + (chained ? 1 : 0) && context <= limits_.context &&
                       blocks <= static_cast<int32_t>(item.sequence->blocks.size()),
                   "positions {} to {} of {} tokens in {} blocks", item.first, context,
@@ -159,8 +158,10 @@ StepInputs BatchBuilder::build(std::span<const BatchItem> items, const Residency
       params.seed = request.seed;
       params.history_begin = history;
       const int32_t window = history_tokens(request, context);
-      std::copy_n(sequence.tokens.begin() + (context - window), window, out.history + history);
+      const int32_t unknown = window > 0 && item.prev_logit_row >= 0 ? 1 : 0;
+      std::copy_n(sequence.tokens.begin() + (context - window), window - unknown, out.history + history);
       history += window;
+      if (unknown) out.history[history - 1] = -1;
       params.history_end = history;
       params.bias_begin = bias;
       for (const LogitBias& entry : request.bias) {

@@ -233,7 +233,7 @@ Status Loop::launch_plan() {
 }
 
 /// Whether the step after the one in flight is known but for the tokens that this one samples: another token for
-/// each stream, nobody comes or gives way. Penalties and alternatives need the sampled tokens on the host first.
+/// each stream, nobody comes or gives way. Alternatives are read from where the next step writes its own.
 bool Loop::can_chain() const {
   if (!options_.chain_steps || chained_.in_flight() || !waiting_.empty()) return false;
   size_t sampling = 0, going_on = 0;
@@ -242,7 +242,7 @@ bool Loop::can_chain() const {
     if (!item.sequence) continue;
     const Sequence& sequence = *item.sequence;
     const SampleParams& params = sequence.request.sampling;
-    if (item.logit_row < 0 || params.counts_history() || params.logprobs > 0) return false;
+    if (item.logit_row < 0 || params.logprobs > 0) return false;
     ++sampling;
     if (sequence.known_tokens() + 1 >= sequence.max_tokens) continue;
     ++going_on;

@@ -24,7 +24,7 @@ IntegerRange whole_zero_range(const IntegerFormat& format, Extent extent) {
   float scale = as_half((extent.high - extent.low) / most);
   if (scale == 0) return {};
   float zero = std::round(-extent.low / scale);
-  if (zero < 1) {  // version 1 of GPTQ's format stores zero points less 1, so there is none of 0
+  if (zero < 1) {  // some readers add 1 to what files hold, so that a zero point of 0 would be none
     zero = 1;
     scale = as_half(extent.high / (most - 1));
   }

@@ -34,6 +34,21 @@ TEST(Shape, BenchPrintsAnObjectForEveryWork) {
                                              "decode 3 40", "attention 3 40", "prompt 9 9"}));
 }
 
+TEST(Shape, EveryFormatMakesAModel) {
+  double bytes = 0;
+  for (const std::string weights : {"int4-g128", "int4-g128+outliers", "bf16", "int8", "fp8", "nf4", "nf4-dq", "int3-g64-asym", "f32"}) {
+    const Outcome outcome = run({"bench", "--shape", "tiny", "--weights", weights, "--device", "cpu", "--rows", "2", "--context", "20", "--steps", "2", "--json",
+                                 "--no-ceilings", "--layers", "1"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json line = Json::parse(outcome.out);
+    EXPECT_EQ(line["weights"], weights);
+    if (weights == "int4-g128+outliers") {
+      EXPECT_GT(line["bytes"].get<double>(), bytes) << "outliers are counted";
+    }
+    bytes = line["bytes"].get<double>();
+  }
+}
+
 TEST(Shape, BenchMeasuresItsCeilingFirst) {
   const Outcome outcome = run(with_tiny({"bench", "--rows", "1", "--steps", "2", "--json"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -135,6 +135,42 @@ TEST(Calibration, CompressedWeightsTakeTheirPlaceForWhatComesAfter) {
   EXPECT_NE((*before)[2].moments, (*after)[2].moments);
 }
 
+TEST(Calibration, RowsThatGoThroughLayerByLayerGiveTheModelsLogits) {
+  for (const char* name : {"llama-plain.gguf", "gemma3.gguf", "phi3"}) {
+    SCOPED_TRACE(name);
+    const WorkPlace place;
+    const auto cpu = make_cpu_backend({.threads = 1});
+    const auto files = ModelFiles::open(kTiny + name);
+    const auto config = read_config(*files, 0);
+    const CalibrationTokens tokens = sequences(), probe = {tokens[0], {tokens[1].begin(), tokens[1].begin() + 7}};
+    auto states = HiddenStates::open(place.path, {.tokens = 120, .hidden = config->hidden});
+    const LayerCalibration::Setup setup{.files = *files, .config = *config, .backend = *cpu, .tokens = tokens, .threads = 1};
+    const auto calibration = LayerCalibration::make(setup, std::move(states).value(), 0);
+    ASSERT_TRUE(calibration.has_value());
+    const size_t values = 47 * static_cast<size_t>(config->hidden);
+    std::vector<float> rows((*calibration)->leaving(), (*calibration)->leaving() + values);
+    for (int32_t layer = 0; layer < config->layers; ++layer) {
+      ASSERT_TRUE((*calibration)->load(layer));
+      const std::vector<float> before((*calibration)->leaving(), (*calibration)->leaving() + values);
+      ASSERT_TRUE((*calibration)->pass({.advance = true}));
+      EXPECT_TRUE(std::equal(before.begin(), before.end(), (*calibration)->entered()));
+      ASSERT_TRUE((*calibration)->through(probe, rows.data()));
+      EXPECT_TRUE(std::equal(rows.begin(), rows.end(), (*calibration)->leaving())) << "layer " << layer;
+    }
+    std::vector<float> read, expected;
+    ASSERT_TRUE((*calibration)->read_out(probe, rows.data(), nullptr, [&](const float* logits) {
+      read.insert(read.end(), logits, logits + config->vocabulary);
+    }));
+    const auto model = load_network(kTiny + name, *cpu);
+    for (const auto& sequence : probe)
+      ASSERT_TRUE(prompt_logits(*cpu, *model, sequence, 16, [&](int32_t, int32_t count, const float* logits) {
+        expected.insert(expected.end(), logits, logits + count * config->vocabulary);
+        return Status();
+      }));
+    EXPECT_TRUE(read == expected) << "the same bits";
+  }
+}
+
 TEST(Calibration, WatchingChangesNoBit) {
   const auto cpu = make_cpu_backend({.threads = 2});
   const auto model = load_model(kTiny + "gemma3.gguf", *cpu, {});

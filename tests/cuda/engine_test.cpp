@@ -86,6 +86,34 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheBitsOfIssuedOnes) {
   }
 }
 
+// A stream that asks for alternatives keeps all of them from being chained: the others must not notice.
+TEST_F(CudaEngine, PenaltiesCountTokensOfChainedSteps) {
+  const uint64_t seed = random_();
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 4; ++id) {
+    Request one = request(id, 5 + static_cast<int32_t>(id) * 90, 100, 1000);
+    one.sampling.temperature = id % 2 ? 0.f : 1.f;
+    one.sampling.repeat_penalty = 1.3f, one.sampling.frequency_penalty = 0.4f;
+    one.penalty_window = id == 1 ? -1 : id == 2 ? 64 : id == 3 ? 1 : 7;
+    requests.push_back(std::move(one));
+  }
+  std::map<RequestId, Answer> answers[2];
+  for (const bool chained : {true, false}) {
+    backend_ = make_cuda_backend({.path = tested_path()}).value();
+    const auto model = make_synthetic_model({.shape = "tiny", .format = WeightFormat::q8_0, .seed = seed}, *backend_).value();
+    std::vector<Request> all = requests;
+    if (!chained) {
+      all.push_back(request(9, 3, 200, 1000));
+      all.back().sampling.logprobs = 2;
+    }
+    answers[chained] = run(*backend_, *model, all, {.context = 600, .sequences = 5, .kv_tokens = 3000});
+  }
+  for (const Request& one : requests) {
+    EXPECT_EQ(answers[1].at(one.id).tokens.size(), 100u);
+    EXPECT_EQ(answers[1].at(one.id), answers[0].at(one.id)) << "request " << one.id;
+  }
+}
+
 TEST_F(CudaEngine, WhatDoesNotFitIsRefusedWithTheSumBeforeAnythingIsTaken) {
   const uint64_t free_bytes = backend_->info().free_bytes;
   bool asked = false;

@@ -174,8 +174,11 @@ class FakeExecutor : public Executor {
     const auto part = [](const auto* data, int32_t begin, int32_t end) {
       return std::span(data + begin, static_cast<size_t>(end - begin));
     };
-    sampled_[steps_ % 2].push_back(model_.sample(slot_of(step, step.seq[row], step.pos[row]).context_hash, params,
-                                     part(step.history, params.history_begin, params.history_end),
+    const Slot& own = slot_of(step, step.seq[row], step.pos[row]);
+    const auto known = part(step.history, params.history_begin, params.history_end);
+    std::vector<TokenId> history(known.begin(), known.end());
+    std::ranges::replace(history, -1, own.token);
+    sampled_[steps_ % 2].push_back(model_.sample(own.context_hash, params, history,
                                      part(step.bias_token, params.bias_begin, params.bias_end),
                                      part(step.bias_value, params.bias_begin, params.bias_end)));
   }

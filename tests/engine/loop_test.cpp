@@ -264,17 +264,33 @@ TEST_F(LoopTest, WhatEndsInFlightIsDroppedAndHarmsNobody) {
   EXPECT_TRUE(loop->idle());
 }
 
-TEST_F(LoopTest, PenaltiesAndAlternativesAreNotChained) {
+TEST_F(LoopTest, AlternativesAreNotChained) {
   options.chain_steps = true;
   start();
-  Request penalised = request(1, 3, 20), curious = request(2, 3, 20);
-  penalised.sampling.frequency_penalty = 0.5f;
+  Request curious = request(2, 3, 20);
   curious.sampling.logprobs = 3;
-  submit(penalised);
-  run_to_end(1);
   submit(curious);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(step_of(2).front().alternatives.size(), 3u);
   EXPECT_EQ(executor->chained(), 0u);
+}
+
+TEST_F(LoopTest, PenaltiesCountTokensThatAreNotKnownYet) {
+  options.chain_steps = true;
+  start();
+  for (const int32_t window : {-1, 0, 1, 5}) {
+    const uint64_t chained = executor->chained();
+    Request penalised = request(static_cast<RequestId>(window + 2), 3, 20);
+    penalised.sampling.frequency_penalty = 0.5f;
+    penalised.sampling.repeat_penalty = 1.3f;
+    penalised.penalty_window = window;
+    submit(penalised);
+    std::vector<TokenId> tokens;
+    while (tokens.size() < 20)
+      for (const TokenEvent& event : step_of(penalised.id))
+        if (event.token >= 0) tokens.push_back(event.token);
+    EXPECT_EQ(tokens, expected_answer(model, penalised, 2000).tokens) << window;
+    EXPECT_GT(executor->chained(), chained + 10);
+  }
 }
 
 }  // namespace

@@ -284,6 +284,24 @@ def gptq_of_ours(work):
 
 
 @case
+def asymmetric_gptq_of_ours(work):
+    from gptqmodel.utils.backend import BACKEND
+
+    for bits in (4, 8):
+        out = work.compress(f"ours-gptq-asym-{bits}", "--method", "gptq", "--layout", "gptq", "--asymmetric", "--group-size", 64,
+                            "--bits", bits, *work.calibration())
+        compare(work.our_logits(out), gptqmodel_logits(out, work.ids(), BACKEND.GPTQ_TORCH), 0.03)
+
+
+@case
+def asymmetric_awq_of_ours(work):
+    from gptqmodel.utils.backend import BACKEND
+
+    out = work.compress("ours-awq-asym", "--method", "awq", "--layout", "awq", "--asymmetric", *work.calibration())
+    compare(work.our_logits(out), gptqmodel_logits(out, work.ids(), BACKEND.AWQ_TORCH), 0.03)
+
+
+@case
 def gptq_of_ours_in_transformers(work):
     out = work.compress("ours-gptq-t", "--method", "rtn", "--layout", "gptq", "--group-size", 64)
     compare(work.our_logits(out), transformers_logits(out, work.ids(), dtype=torch.float16), 0.03)
@@ -324,6 +342,17 @@ def k_quants_in_llama_cpp(work):
         out.unlink(missing_ok=True)
         work.quintet("quantize", base, out, "--method", mix, "--no-smoke", *work.calibration())
         # llama.cpp rounds the inputs of these products to 8 bits.
+        compare(work.our_logits(out), llama_cpp_logits(out, work.ids()), 0.06)
+
+
+@case
+def mixes_of_a_folder_in_llama_cpp(work):
+    """Made of the Hugging Face folder at once, weighted by an importance matrix that was written and read."""
+    matrix = work.folder / "imatrix.gguf"
+    for mix, how in (("q4_k_m", ["--save-imatrix", matrix, *work.calibration()]), ("q5_k_m", ["--imatrix", matrix])):
+        out = work.folder / f"folder-{mix}.gguf"
+        out.unlink(missing_ok=True)
+        work.quintet("quantize", work.source, out, "--method", mix, "--no-smoke", *how)
         compare(work.our_logits(out), llama_cpp_logits(out, work.ids()), 0.06)
 
 

@@ -312,16 +312,18 @@ void CpuOps::head(const StepView& step, const HeadArgs& args) {
 // --- rows
 // ------------------------------------------------------------------------------------------------------------
 
+TokenId CpuOps::token_of(const StepView& step, int64_t row) const {
+  if (step.token[row] >= 0) return step.token[row];
+  const int32_t from = step.prev ? step.prev[row] : -1;
+  const bool known = from >= 0 && static_cast<size_t>(from) < sampled_.size();
+  return known ? sampled_[static_cast<size_t>(from)] : 0;  // padding rows may name nothing
+}
+
 void CpuOps::embed(const StepView& step, const EmbedArgs& args) {
   const CpuWeight& table = unwrap(*args.table);
   check_f32(args.out);
   pool_.each(step.rows, [&](int, int64_t row) {
-    TokenId token = step.token[row];
-    if (token < 0) {
-      const int32_t from = step.prev ? step.prev[row] : -1;
-      const bool known = from >= 0 && static_cast<size_t>(from) < sampled_.size();
-      token = known ? sampled_[static_cast<size_t>(from)] : 0;  // padding rows may name nothing
-    }
+    const TokenId token = token_of(step, row);
     QUINTET_CHECK(token < args.table->n, "token {} of a vocabulary of {}", token, args.table->n);
     float* out = args.out.row<float>(row);
     unpack_row(table, token, out);
@@ -373,7 +375,8 @@ void CpuOps::sample(const StepView& step, const SampleArgs& args) {
     if (!sampler || sampler->vocabulary() != vocabulary) sampler = std::make_unique<RowSampler>(vocabulary);
     args.out[row] = sampler->sample(step, static_cast<int32_t>(row),
                                     {args.logits.row<float>(row), static_cast<size_t>(vocabulary)},
-                                    args.alternatives ? args.alternatives + row * kAlternatives : nullptr);
+                                    args.alternatives ? args.alternatives + row * kAlternatives : nullptr,
+                                    step.token && step.logit_row ? token_of(step, step.logit_row[row]) : -1);
   });
   sampled_.resize(static_cast<size_t>(step.logit_rows));
   for (int32_t i = 0; i < step.logit_rows; ++i) sampled_[static_cast<size_t>(i)] = args.out[i].token;

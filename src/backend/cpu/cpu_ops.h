@@ -98,6 +98,8 @@ class CpuOps final : public Ops {
     uint64_t used = 0;
   };
 
+  /// Of a row of the step, known or sampled in the step before.
+  TokenId token_of(const StepView& step, int64_t row) const;
   void product(const Product& p);
   void product_rows(const Product& p, int64_t begin, int64_t rows);
   void product_tiles(const Product& p, int64_t row_begin, int64_t rows, const Packed& packed, Range range,

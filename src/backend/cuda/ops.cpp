@@ -37,6 +37,7 @@ void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit)
   visit(self.progress_, 1);
   for (auto& buffer : self.other_residual_) visit(buffer, static_cast<size_t>(limits.hidden));
   visit(self.logits_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary + kUnitOutputs));
+  visit(self.own_tokens_, static_cast<size_t>(limits.logit_rows));
   visit(self.counts_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary));
   visit(self.attend_partial_, static_cast<size_t>(split_rows(limits)) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits(limits)) *
                              static_cast<size_t>(limits.max_head_dim + 2));
@@ -44,8 +45,8 @@ void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit)
 
 Result<uint64_t> CudaOps::scratch_bytes(const StepLimits& limits) const {
   const auto is_one_of = [](int found, std::initializer_list<int> allowed) { return std::ranges::find(allowed, found) != allowed.end(); };
-  if (!is_one_of(limits.max_head_dim, {64, 128, 256}))
-    return bad_input(fmt::format("attention on the GPU: found heads of {}, allowed are 64, 128 and 256", limits.max_head_dim));
+  if (!is_one_of(limits.max_head_dim, {64, 96, 128, 256}))
+    return bad_input(fmt::format("attention on the GPU: found heads of {}, allowed are 64, 96, 128 and 256", limits.max_head_dim));
   if (limits.hidden % 8 != 0 || limits.hidden > kNormChunk * kNormMaxChunks)
     return bad_input(fmt::format("norms on the GPU: found {} columns, allowed are multiples of 8 up to {}", limits.hidden, kNormChunk * kNormMaxChunks));
   uint64_t bytes = 0;
@@ -104,7 +105,8 @@ const float* CudaOps::device_inv_freq(const RopeSpec& rope) {
     check(cudaErrorMemoryAllocation);
     return nullptr;
   }
-  check(cudaMemcpy(*memory, wanted.data(), wanted.size_bytes(), cudaMemcpyHostToDevice));
+  // On the stream of what reads it: the plain copy may return before the device has the bytes, and this stream does not wait for it.
+  check(cudaMemcpyAsync(*memory, wanted.data(), wanted.size_bytes(), cudaMemcpyHostToDevice, site_.stream));
   rope_tables_.push_back({.host = {wanted.begin(), wanted.end()}, .device = static_cast<float*>(*memory)});
   return rope_tables_.back().device;
 }
@@ -316,11 +318,15 @@ void CudaOps::head(const StepView& step, const HeadArgs& args) {
 }
 
 void CudaOps::sample(const StepView& step, const SampleArgs& args) {
+  const bool counts = step.history && step.token;
+  if (counts)
+    check(kernels_.row_tokens({.token = step.token, .prev = step.prev, .logit_row = step.logit_row, .sampled = last_sampled_, .out = own_tokens_,
+                               .rows = step.logit_rows}, next_site()));
   check(kernels_.sample_rows({.step = {.logits = static_cast<float*>(args.logits.data), .params = step.sample, .history = step.history,
                                      .bias_token = step.bias_token, .bias_value = step.bias_value, .mask = step.mask, .out = args.out,
                                      .rows = step.logit_rows, .vocabulary = static_cast<int>(args.logits.cols),
                                      .stride = static_cast<int>(args.logits.stride)},
-                            .alternatives = args.alternatives, .counts = counts_}, next_site()));
+                            .own_token = counts ? own_tokens_ : nullptr, .alternatives = args.alternatives, .counts = counts_}, next_site()));
   last_sampled_ = args.out;
 }
 

@@ -106,6 +106,7 @@ class CudaOps : public Ops {
   float* moved_residual_ = nullptr;  ///< null: where embed() put it
   bool all_logits_ = false;  ///< of the step being issued: logit row i is row i
   float* logits_ = nullptr;  ///< [logit_rows][padded vocabulary]
+  int* own_tokens_ = nullptr;  ///< [logit_rows], of the sampler's penalties
   int* counts_ = nullptr;    ///< [logit_rows][vocabulary], of the sampler's penalties
   int attend_splits_ = 0, attend_rows_ = 0;
   const Sampled* last_sampled_ = nullptr;

@@ -57,6 +57,14 @@ Status WeightPacker::reserve_staging(size_t bytes) {
   return {};
 }
 
+template <class T>
+Result<T*> WeightPacker::keep(std::span<const T> values) {
+  TRY_ASSIGN(void* device, arena_.allocate(values.size_bytes()));
+  // On the stream of what reads it: the plain copy may return before the device has the bytes, and this stream does not wait for it.
+  QUINTET_CUDA(cudaMemcpyAsync(device, values.data(), values.size_bytes(), cudaMemcpyHostToDevice, site_.stream));
+  return static_cast<T*>(device);
+}
+
 Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
   const int64_t count = part.n * part.k;
   std::vector<float> values(static_cast<size_t>(count));
@@ -65,9 +73,7 @@ Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
   for (float value : values)
     if (!std::isfinite(value)) return bad_input(fmt::format("tensor {}: found NaN or Inf, allowed are finite weights", part.name));
   auto packed = std::make_unique<CudaWeight>();
-  TRY_ASSIGN(void* device, arena_.allocate(values.size() * sizeof(float)));
-  packed->vector = static_cast<float*>(device);
-  QUINTET_CUDA(cudaMemcpy(device, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice));
+  TRY_ASSIGN(packed->vector, keep(std::span<const float>(values)));
   Weight weight;
   weight.role = WeightRole::vector;
   weight.n = part.n;
@@ -88,7 +94,7 @@ Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWe
     const ProductKernels* kernels = kernels_.product(part.format);
     if (!kernels)
       return bad_input(fmt::format("tensor {}: found format {}, allowed on the GPU are {}", part.name, format_info(part.format).name, allowed_formats(kernels_)));
-    const int most_inputs = kernels_.row_inputs(site_.shared_bytes, role == WeightRole::gate_up);
+    const int most_inputs = kernels_.row_inputs(site_.shared_bytes - kernels->static_bytes, role == WeightRole::gate_up);
     if (role != WeightRole::embedding && padded_inputs(static_cast<int>(part.k)) > most_inputs)
       return bad_input(fmt::format("tensor {}: found rows of {} weights, allowed on the GPU are up to {}", part.name, part.k, most_inputs));
     const bool alternate = role == WeightRole::gate_up;
@@ -167,13 +173,6 @@ Result<bool> WeightPacker::pack_parts(std::span<const HostWeight> parts, CudaWei
   return done;
 }
 
-template <class T>
-Result<T*> WeightPacker::keep(std::span<const T> values) {
-  TRY_ASSIGN(void* device, arena_.allocate(values.size_bytes()));
-  QUINTET_CUDA(cudaMemcpy(device, values.data(), values.size_bytes(), cudaMemcpyHostToDevice));
-  return static_cast<T*>(device);
-}
-
 Status WeightPacker::prepare_sides(std::span<const HostWeight> parts, CudaWeight& packed) {
   if (!parts[0].in_perm.empty()) {
     TRY_ASSIGN(packed.in_perm, keep(parts[0].in_perm));
@@ -223,13 +222,17 @@ Result<PackFault> WeightPacker::pack_part(const HostWeight& part, const Segment&
   return fault;
 }
 
+template <class T>
+Status WeightPacker::fetch(const T* device, T* out, size_t count) const {
+  QUINTET_CUDA(cudaMemcpyAsync(out, device, count * sizeof(T), cudaMemcpyDeviceToHost, site_.stream));
+  QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
+  return {};
+}
+
 Status WeightPacker::unpack(const Weight& weight, int64_t first, int64_t count, float* out) {
   const auto& packed = static_cast<const CudaWeight&>(*weight.packed);
   const auto total = static_cast<size_t>(count * weight.k);
-  if (packed.vector) {
-    QUINTET_CUDA(cudaMemcpy(out, packed.vector + first * weight.k, total * sizeof(float), cudaMemcpyDeviceToHost));
-    return {};
-  }
+  if (packed.vector) return fetch(packed.vector + first * weight.k, out, total);
   TRY(reserve_staging(total * sizeof(float)));
   auto* device = static_cast<float*>(staging_.get());
   int64_t part_first = 0, done = 0;
@@ -246,8 +249,7 @@ Status WeightPacker::unpack(const Weight& weight, int64_t first, int64_t count, 
     }
     part_first += place.n;
   }
-  QUINTET_CUDA(cudaMemcpyAsync(out, device, total * sizeof(float), cudaMemcpyDeviceToHost, site_.stream));
-  QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
+  TRY(fetch(device, out, total));
   return add_sides(packed, weight.k, first, count, out);
 }
 
@@ -259,9 +261,9 @@ Status WeightPacker::add_sides(const CudaWeight& packed, int64_t k, int64_t firs
     }
   if (!packed.outliers.begin) return {};
   std::vector<uint32_t> begin(static_cast<size_t>(packed.columns) + 1);
-  QUINTET_CUDA(cudaMemcpy(begin.data(), packed.outliers.begin, begin.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+  TRY(fetch(packed.outliers.begin, begin.data(), begin.size()));
   std::vector<uint32_t> entries(begin.back());
-  QUINTET_CUDA(cudaMemcpy(entries.data(), packed.outliers.entries, entries.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+  TRY(fetch(packed.outliers.entries, entries.data(), entries.size()));
   int64_t part_first = 0;
   for (const PartPlace& place : packed.parts) {
     for (int64_t row = std::max(first, part_first); row < std::min(first + count, part_first + place.n); ++row) {

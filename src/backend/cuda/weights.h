@@ -77,6 +77,9 @@ class WeightPacker {
   /// `values` in memory of the arena.
   template <class T>
   Result<T*> keep(std::span<const T> values);
+  /// `count` elements back from the device; waits.
+  template <class T>
+  Status fetch(const T* device, T* out, size_t count) const;
   Status reserve_staging(size_t bytes);
 
   const Kernels& kernels_;

@@ -9,17 +9,19 @@
 
 namespace quintet::reference {
 
+TokenId ReferenceOps::token_of(const StepView& step, int32_t row) const {
+  if (step.token[row] >= 0) return step.token[row];
+  QUINTET_CHECK(sampled_, "row {} continues a previous step, but nothing was sampled yet", row);
+  return sampled_[step.prev[row]].token;
+}
+
 void ReferenceOps::embed(const StepView& step, const EmbedArgs& args) {
   const ReferenceWeight& table = unwrap(*args.table);
   QUINTET_CHECK(args.out.rows == step.rows && args.out.cols == table.k,
                 "embed: out is {} x {}, wanted {} x {}", args.out.rows, args.out.cols, step.rows, table.k);
   std::vector<float> row(static_cast<size_t>(table.k));
   for (int32_t r = 0; r < step.rows; ++r) {
-    TokenId token = step.token[r];
-    if (token < 0) {
-      QUINTET_CHECK(sampled_, "row {} continues a previous step, but nothing was sampled yet", r);
-      token = sampled_[step.prev[r]].token;
-    }
+    const TokenId token = token_of(step, r);
     QUINTET_CHECK(token >= 0 && token < args.table->n, "token {} of a vocabulary of {}", token,
                   args.table->n);
     table.decode_row(token, row.data());
@@ -90,10 +92,13 @@ void ReferenceOps::sample(const StepView& step, const SampleArgs& args) {
     sampler_ = std::make_unique<RowSampler>(static_cast<int32_t>(vocabulary));
     sampler_vocabulary_ = vocabulary;
   }
+  std::vector<TokenId> own(static_cast<size_t>(step.logit_rows), -1);  // before the previous step's are written over
+  if (step.token && step.logit_row)
+    for (int32_t i = 0; i < step.logit_rows; ++i) own[static_cast<size_t>(i)] = token_of(step, step.logit_row[i]);
   for (int32_t i = 0; i < step.logit_rows; ++i) {
     const std::span<float> logits(args.logits.row<float>(i), static_cast<size_t>(vocabulary));
     args.out[i] = sampler_->sample(
-        step, i, logits, args.alternatives ? args.alternatives + int64_t{i} * kAlternatives : nullptr);
+        step, i, logits, args.alternatives ? args.alternatives + int64_t{i} * kAlternatives : nullptr, own[static_cast<size_t>(i)]);
   }
   sampled_ = args.out;
 }

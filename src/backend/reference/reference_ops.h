@@ -26,6 +26,9 @@ class ReferenceOps final : public Ops {
   void sample(const StepView& step, const SampleArgs& args) override;
 
  private:
+  /// Of a row of the step, known or sampled in the step before.
+  TokenId token_of(const StepView& step, int32_t row) const;
+
   DType kv_;
   std::unique_ptr<RowSampler> sampler_;  // of the vocabulary that was last sampled from
   int64_t sampler_vocabulary_ = 0;

@@ -15,6 +15,7 @@
 //   scale(), minimum()        FP32 values of a group of a row
 //   Store                     single numbers into a piece and back
 //   value()                   the weight (over the unit), by the operations of the scalar codec in their order
+//   kStaticBytes, prepare()   optional: shared memory of its own, and what fills it at the start of a kernel
 //
 // What is laid out so may come from blocks of several file formats (pack.cuh). A struct for each, often F itself, gives:
 //   kFileBlockK, kFileBlockBytes   the block of the model file
@@ -41,6 +42,20 @@ namespace quintet::cuda {
 __host__ __device__ constexpr int fragment_row(int lane, int index) { return lane / 4 + ((index >> 1) & 1) * 8; }
 __host__ __device__ constexpr int fragment_k(int lane, int index) {
   return 2 * (lane % 4) + (index & 1) + ((index >> 2) & 1) * 8;
+}
+
+template <class Format>
+constexpr int format_static_bytes() {
+  if constexpr (requires { Format::kStaticBytes; }) return Format::kStaticBytes;
+  return 0;
+}
+/// By all `threads` threads of a block that call fragment(), of which this one is `thread`; whole warps.
+template <class Format>
+__device__ __forceinline__ void prepare_format(int thread, int threads) {
+  if constexpr (requires { Format::prepare(thread, threads); }) {
+    Format::prepare(thread, threads);
+    asm volatile("bar.sync 15,%0;" ::"r"(threads) : "memory");
+  }
 }
 
 /// Half2 arithmetic on raw registers.

@@ -7,7 +7,7 @@ namespace quintet::cuda {
 
 /// The levels times kLevelScale, rounded to halves: with this factor the worst one is off by 2^-12.6 of itself, as little as with
 /// any factor (without: 2^-11.6). Products use these, value() those of the codec.
-__host__ __device__ constexpr uint16_t nf4_half(int q) {
+__host__ __device__ constexpr uint32_t nf4_half(int q) {
   constexpr uint16_t kLevels[16] = {0xbe8e, 0xbc90, 0xbae2, 0xb92d, 0xb775, 0xb4d8, 0xb0c6, 0x0000,
                                     0x302c, 0x3438, 0x3674, 0x386e, 0x39c7, 0x3b60, 0x3cbd, 0x3e8e};
   return kLevels[q];
@@ -15,31 +15,52 @@ __host__ __device__ constexpr uint16_t nf4_half(int q) {
 /// Upper or lower bytes of four levels.
 __host__ __device__ constexpr uint32_t nf4_bytes(int first, bool upper) {
   uint32_t word = 0;
-  for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(upper ? nf4_half(first + i) >> 8 : nf4_half(first + i) & 255) << (8 * i);
+  for (int i = 0; i < 4; ++i) word |= (nf4_half(first + i) >> (upper ? 8 : 0) & 255) << (8 * i);
   return word;
 }
+/// Bytes of the levels of four numbers: three bits of a number choose in each half of the table, the fourth between them.
+template <bool kUpper>
+__device__ __forceinline__ uint32_t nf4_look_up(uint32_t numbers) {
+  constexpr uint32_t kTable[4] = {nf4_bytes(0, kUpper), nf4_bytes(4, kUpper), nf4_bytes(8, kUpper), nf4_bytes(12, kUpper)};
+  const uint32_t lowest_three = numbers & 0x7777;
+  return __byte_perm(__byte_perm(kTable[0], kTable[1], lowest_three), __byte_perm(kTable[2], kTable[3], lowest_three), (numbers >> 1 & 0x4444) | 0x3210);
+}
+/// The two levels of a byte as halves.
+__device__ __forceinline__ uint32_t nf4_pair(uint32_t byte) { return __byte_perm(nf4_look_up<false>(byte), nf4_look_up<true>(byte), 0x5140); }
 
-/// w = scale * level(q). Number index i of a lane's step lies at bits 4 i.
+/// w = scale * level(q). Number index i of a lane's step lies at bits 4 i. A table in shared memory has two levels for every byte,
+/// kCopies (8 or 32) times, so that lanes read banks of their own or share one with three others: four loads a step instead of 22
+/// integer operations, which issue every second cycle.
+template <int kCopies>
 struct Nf4 {
-  static constexpr int kPieceK = 128, kGroupSteps = 4, kScales = 1024, kPieceBytes = kScales + 128;
+  static constexpr int kPieceK = 128, kGroupSteps = 4, kScales = 1024, kPieceBytes = kScales + 128, kEntries = 256 * kCopies;
+  static constexpr int kStaticBytes = kEntries * 4;
   static constexpr bool kHasMin = false;
   static constexpr float kLevelScale = 1.6384963989257812f;
-  using Regs = NibbleRegs;
-
-  /// Bytes of a table of 16 by four numbers: three bits of a number choose in each half of the table, the fourth between them.
-  template <bool kUpper>
-  __device__ static __forceinline__ uint32_t look_up(uint32_t lowest_three, uint32_t half) {
-    constexpr uint32_t kTable[4] = {nf4_bytes(0, kUpper), nf4_bytes(4, kUpper), nf4_bytes(8, kUpper), nf4_bytes(12, kUpper)};
-    return __byte_perm(__byte_perm(kTable[0], kTable[1], lowest_three), __byte_perm(kTable[2], kTable[3], lowest_three), half);
+  __device__ static __forceinline__ uint32_t* table() {
+    __shared__ uint32_t pairs[kEntries];
+    return pairs;
   }
-  __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) {
-    const uint32_t v = regs.step(step), lowest_three = v & 0x77777777, half = and_or(v >> 1, 0x44444444, 0x32103210);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t upper = look_up<true>(lowest_three >> (16 * i), half >> (16 * i)), lower = look_up<false>(lowest_three >> (16 * i), half >> (16 * i));
-      a[2 * i] = __byte_perm(lower, upper, 0x5140);
-      a[2 * i + 1] = __byte_perm(lower, upper, 0x7362);
+  __device__ static __forceinline__ void prepare(int thread, int threads) {
+    for (int i = thread; i < kEntries; i += threads) table()[i] = nf4_pair(i / kCopies);
+  }
+
+  struct Regs {
+    NibbleRegs numbers;
+    uint32_t lane_bytes;
+    __device__ __forceinline__ void load(const uint8_t* piece, int lane) {
+      numbers.load(piece, lane);
+      lane_bytes = lane % kCopies * 4;
     }
+  };
+  __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) {
+    constexpr int kShift = kCopies == 32 ? 7 : 5;  // from a byte to the bytes before its entries
+    static_assert(4 * kCopies == 1 << kShift);
+    const uint32_t v = regs.numbers.step(step);
+    const auto look_up = [&](uint32_t shifted) {
+      return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const uint8_t*>(table()) + and_or(shifted, 255 << kShift, regs.lane_bytes));
+    };
+    a[0] = look_up(v << kShift), a[1] = look_up(v >> (8 - kShift)), a[2] = look_up(v >> (16 - kShift)), a[3] = look_up(v >> (24 - kShift));
   }
   __device__ static __forceinline__ float own_scale(const uint8_t* piece, int group, int row) {
     const float2 both = reinterpret_cast<const float2*>(piece + kScales)[row];
@@ -66,7 +87,7 @@ struct Nf4 {
 
 /// Input 2 i in the high half of byte i, 2 i + 1 in the low half, behind the scale: a half, or (kDouble) a byte under the row's
 /// scale.
-template <bool kDouble>
+template <class Layout, bool kDouble>
 struct FileNf4 {
   static constexpr int kHeader = kDouble ? 1 : 2, kFileBlockK = 64, kFileBlockBytes = kHeader + 32;
   static constexpr bool kRowScaled = kDouble;
@@ -75,7 +96,7 @@ struct FileNf4 {
     return i % 2 ? byte & 15 : byte >> 4;
   }
   __device__ static bool put(float scale, uint8_t* piece, int group, int row) {
-    reinterpret_cast<float*>(piece + Nf4::kScales)[row * 2 + group] = scale;
+    reinterpret_cast<float*>(piece + Layout::kScales)[row * 2 + group] = scale;
     return is_finite(scale);
   }
   __device__ static bool pack_scales(const uint8_t* block, int, uint8_t* piece, int group, int row) {

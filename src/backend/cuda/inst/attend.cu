@@ -68,6 +68,7 @@ cudaError_t launch_attend(const AttendParams& p, int dim, int most_rows, int seq
   cudaError_t code = cudaErrorInvalidValue;
   switch (dim) {
     case 64: code = launch_rows<64, kStages64>(p, most_rows, seqs, site); break;
+    case 96: code = launch_rows<96, kStages128>(p, most_rows, seqs, site); break;
     case 128: code = launch_rows<128, kStages128>(p, most_rows, seqs, site); break;
     case 256: code = launch_rows<256, kStages256>(p, most_rows, seqs, site); break;
   }

@@ -11,7 +11,7 @@ cudaError_t launch_rows(const OutlierParams& p, const LaunchSite& site) {
   const cudaError_t code = launch_kernel<OutlierParams>(
       input_columns<kRows>, p, {.grid = dim3(static_cast<unsigned>(p.layout.k_padded / kColumnInputs), tiles), .block = dim3(kOutlierThreads)}, site);
   if (code != cudaSuccess) return code;
-  return launch_kernel<OutlierParams>(outliers_rows<kRows>, p, {.grid = dim3(static_cast<unsigned>(p.n / kOutlierOutputs), tiles), .block = dim3(kOutlierThreads)}, site);
+  return launch_kernel<OutlierParams>(outliers_rows<kRows>, p, {.grid = dim3(static_cast<unsigned>(p.n / kOutlierOutputs), tiles), .block = dim3(OutlierTile<kRows>::kThreads)}, site);
 }
 
 }  // namespace

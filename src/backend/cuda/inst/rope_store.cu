@@ -7,9 +7,10 @@ namespace quintet::cuda::QUINTET_CUDA_PATH {
 cudaError_t launch_rope_store(const RopeStoreParams& p, const LaunchSite& site) {
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(p.heads + 2 * p.kv_heads), static_cast<unsigned>(p.rows)), .block = dim3(32)};
   switch (p.dim) {
-    case 64: return launch_kernel<RopeStoreParams>(rope_store<1>, p, shape, site);
-    case 128: return launch_kernel<RopeStoreParams>(rope_store<2>, p, shape, site);
-    case 256: return launch_kernel<RopeStoreParams>(rope_store<4>, p, shape, site);
+    case 64: return launch_kernel<RopeStoreParams>(rope_store<64>, p, shape, site);
+    case 96: return launch_kernel<RopeStoreParams>(rope_store<96>, p, shape, site);
+    case 128: return launch_kernel<RopeStoreParams>(rope_store<128>, p, shape, site);
+    case 256: return launch_kernel<RopeStoreParams>(rope_store<256>, p, shape, site);
   }
   return cudaErrorInvalidValue;
 }

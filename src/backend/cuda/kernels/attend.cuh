@@ -56,8 +56,10 @@ __device__ __forceinline__ void copy_async_16_or_zero(uint32_t to, const void* f
   asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
 
+/// A key lies in shared memory as one of this many numbers: chunks change places within eight.
+__host__ __device__ constexpr int key_width(int dim) { return (dim + 63) / 64 * 64; }
 template <int kDim>
-__host__ __device__ constexpr int attend_shared_bytes(int stages) { return stages * 2 * kKeyTile * kDim * 2; }
+__host__ __device__ constexpr int attend_shared_bytes(int stages) { return stages * 2 * kKeyTile * key_width(kDim) * 2; }
 
 /// Zeros behind a row's last head, where the padding of the inputs may hold another layout's numbers.
 __device__ __forceinline__ void clear_padding(const AttendParams& p, int row, int columns, int first, int step) {
@@ -77,13 +79,13 @@ struct alignas(16) FreshRow {
 
   /// By all kWarps warps; `stores`: this block also puts K and V into the cache, at `slot`.
   template <int kWarps>
-  __device__ __forceinline__ void make(const RopeStoreParams& p, const Turns<kDim / 64>& turns, int row, int64_t slot, int kv_head, bool stores, int warp, int lane) {
+  __device__ __forceinline__ void make(const RopeStoreParams& p, const Turns<head_pairs(kDim)>& turns, int row, int64_t slot, int kv_head, bool stores, int warp, int lane) {
     constexpr int kJobs = (kFreshGroup + 2 + kWarps - 1) / kWarps;
     const int group = p.heads / p.kv_heads, jobs = group + (stores ? 2 : 0);
     const auto head_of = [&](int job) {
       return job < group ? kv_head * group + job : job == group ? p.heads + kv_head : p.heads + p.kv_heads + kv_head;
     };
-    HeadValues<kDim / 64> values[kJobs];
+    HeadValues<kDim> values[kJobs];
 #pragma unroll
     for (int i = 0; i < kJobs; ++i)  // all loads before the first use: a job too many reads what another reads
       values[i].load(p, row, head_of(min(warp + i * kWarps, jobs - 1)), lane);
@@ -127,8 +129,9 @@ struct WholeBlock {
 template <int kDim, int kStages, bool kPartial, bool kTogether, bool kFresh, int kWarps, class Threads>
 __device__ __forceinline__ void attend_place(const AttendParams& p, const AttendPlace& place, const RopeStoreParams& turn, uint8_t* memory, AttendScratch<kDim, kTogether, kFresh>& scratch, const Threads& threads) {
   static_assert(kTogether || !kFresh);
-  constexpr int kChunks = kDim / 8;  // 16-byte chunks of a key; chunk c of key r lies at c ^ (r % 8), free of conflicts
-  constexpr int kRows = kTogether ? 16 : 16 * kWarps, kColumns = kTogether ? kDim / kWarps : kDim;
+  constexpr int kWidth = key_width(kDim), kChunks = kWidth / 8;  // 16-byte chunks of a key; chunk c of key r lies at c ^ (r % 8), free of conflicts
+  // Columns past kDim, if there are any, are sums of nothing that is meant, and nobody reads them.
+  constexpr int kRows = kTogether ? 16 : 16 * kWarps, kColumns = kTogether ? kWidth / kWarps : kDim;
   static_assert(kColumns % 16 == 0 && (!kTogether || kKeyTile / 8 % kWarps == 0));
   auto& fresh = scratch.fresh;
   const int group = p.heads / p.kv_heads, kv_head = place.kv_head, query_tile = place.query_tile;
@@ -190,7 +193,8 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
   };
   // K (which = 0) or V of a tile's 64 keys, of those in [key_begin, key_end) that are in the cache; zeros else.
   auto load_half = [&](int tile, int which, int stage) {
-    const uint32_t to = shared_address(memory) + stage * attend_shared_bytes<kDim>(1) + which * kKeyTile * kDim * 2;
+    if (kDim % 64 && chunk >= kDim / 8) return;
+    const uint32_t to = shared_address(memory) + stage * attend_shared_bytes<kDim>(1) + which * kKeyTile * kWidth * 2;
 #pragma unroll
     for (int i = 0; i < kKeysEach; ++i) {
       const int key = first_key + i * kKeyStep, position = tile * kKeyTile + key;
@@ -245,7 +249,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
   }
   uint32_t query[kDim / 16][4];
   if constexpr (kFresh) {
-    Turns<kDim / 64> turns;
+    Turns<head_pairs(kDim)> turns;
     turns.make(turn, highest_pos, lane);
     const int64_t slot = turn.kv_slot[row_begin];
     threads.wait();
@@ -276,7 +280,8 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
       float* to = p.partial + ((static_cast<size_t>(row) * p.heads + head) * p.splits + at) * (kDim + 2);
 #pragma unroll
       for (int i = 0; i < kColumns / 8; ++i)
-        *reinterpret_cast<float2*>(to + first_column + i * 8 + q * 2) = make_float2(part.acc[i][r * 2], part.acc[i][r * 2 + 1]);
+        if (kDim % 64 == 0 || first_column + i * 8 < kDim)
+          *reinterpret_cast<float2*>(to + first_column + i * 8 + q * 2) = make_float2(part.acc[i][r * 2], part.acc[i][r * 2 + 1]);
       if (q == 0 && first_column == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(part.maximum[r], part.sum[r]);
     }
     part.clear();
@@ -295,7 +300,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
       const int key = (key_end - 1) % kKeyTile;
       for (int i = threadIdx.x; i < kDim; i += kWarps * 32) {  // 4 bytes each of K, then of V
         const int which = i / (kDim / 2), at = i % (kDim / 2);
-        uint8_t* to = memory + stage * attend_shared_bytes<kDim>(1) + which * kKeyTile * kDim * 2 + (key * kChunks + ((at / 4) ^ (key % 8))) * 16 + at % 4 * 4;
+        uint8_t* to = memory + stage * attend_shared_bytes<kDim>(1) + which * kKeyTile * kWidth * 2 + (key * kChunks + ((at / 4) ^ (key % 8))) * 16 + at % 4 * 4;
         *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(&fresh.kv[which][at * 2]);
       }
       threads.sync();
@@ -311,7 +316,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
     copy_async_commit();
     if (active) {
       const uint32_t keys = shared_address(memory) + stage * attend_shared_bytes<kDim>(1);
-      const uint32_t values = keys + kKeyTile * kDim * 2;
+      const uint32_t values = keys + kKeyTile * kWidth * 2;
       constexpr int kScored = kTogether ? kKeyTile / 8 / kWarps : kKeyTile / 8;  // groups of 8 keys that this warp scores
       float score[kScored][4];
 #pragma unroll
@@ -438,8 +443,9 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
     if (head == p.heads - 1 && first_column == 0) clear_padding(p, row, p.heads * kDim, q, 4);
 #pragma unroll
     for (int i = 0; i < kColumns / 8; ++i)
-      *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * kDim + first_column + i * 8 + q * 2)) =
-          __floats2half2_rn(total.acc[i][r * 2] * inverse, total.acc[i][r * 2 + 1] * inverse);
+      if (kDim % 64 == 0 || first_column + i * 8 < kDim)
+        *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * kDim + first_column + i * 8 + q * 2)) =
+            __floats2half2_rn(total.acc[i][r * 2] * inverse, total.acc[i][r * 2 + 1] * inverse);
   }
 }
 

@@ -25,6 +25,7 @@ struct LaunchSite {
 struct ProductKernels {
   WeightFormat format;
   int piece_k, piece_bytes;
+  int static_bytes;  ///< shared memory that its kernels keep beside what they ask for
   float unit;  ///< see formats/format.cuh; 1 where weights are packed as they are
   /// Phases of one row in one launch (row_chain_sm90.cuh); sets what depends on the format and the device. Null: one row goes
   /// through `product`.
@@ -52,12 +53,13 @@ struct Kernels {
   cudaError_t (*elements)(ElementOp, const ElementParams&, const LaunchSite&);
   cudaError_t (*gate)(const GateParams&, const LaunchSite&);
   cudaError_t (*rope_store)(const RopeStoreParams&, const LaunchSite&);
-  /// `most_rows`: most (token, query head of a group) rows of any sequence; `dim` 64, 128 or 256.
+  /// `most_rows`: most (token, query head of a group) rows of any sequence; `dim` 64, 96, 128 or 256.
   cudaError_t (*attend)(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
   /// What weights kept apart add to a product, or to rows of an embedding table; inputs in a weight's order.
   cudaError_t (*outliers)(const OutlierParams&, const LaunchSite&);
   cudaError_t (*outliers_embed)(const OutlierEmbedParams&, const LaunchSite&);
   cudaError_t (*permute)(const PermuteParams&, const LaunchSite&);
+  cudaError_t (*row_tokens)(const RowTokensParams&, const LaunchSite&);
   cudaError_t (*sample_rows)(const SampleRowsParams&, const LaunchSite&);
 
   /// Null where the GPU does not take `format`.

@@ -42,6 +42,7 @@ cudaError_t launch_attend(const AttendParams&, int dim, int most_rows, int seqs,
 cudaError_t launch_outliers(const OutlierParams&, const LaunchSite&);
 cudaError_t launch_outliers_embed(const OutlierEmbedParams&, const LaunchSite&);
 cudaError_t launch_permute(const PermuteParams&, const LaunchSite&);
+cudaError_t launch_row_tokens(const RowTokensParams&, const LaunchSite&);
 cudaError_t launch_sample_rows(const SampleRowsParams&, const LaunchSite&);
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -27,7 +27,7 @@ template <class Format, Epilogue kEpilogue, bool kNormed>
 cudaError_t launch_row(ProductParams p, const LaunchSite& site) {
   constexpr auto kKernel = linear_row_sm80<Format, kEpilogue, kNormed>;
   constexpr int kMostStages = kMostPending + 1;
-  const int row_bytes = p.pieces * Format::kPieceK * 2, room = site.shared_bytes - kRowStaticBytes - row_bytes;
+  const int row_bytes = p.pieces * Format::kPieceK * 2, room = site.shared_bytes - kRowStaticBytes - format_static_bytes<Format>() - row_bytes;
   int threads = kRowThreads;
   const auto stages = [&] { return room / (threads / 32 * RowStage<Format>::kBytes); };
   if (!kNormed)
@@ -52,7 +52,7 @@ cudaError_t launch_shared(const ProductParams& p, const LaunchSite& site) {
   constexpr size_t kBytes = SharedRing<Format, kTiles>::kBytes;
   if (const cudaError_t code = allow_shared<ProductParams>(kKernel, kBytes); code != cudaSuccess) return code;
   const int units = p.n / kSharedOutputs * (kEpilogue == Epilogue::partial ? kSlices : 1);
-  const unsigned blocks = resident_blocks(units, kBytes, kSharedBlocks, site);
+  const unsigned blocks = resident_blocks(units, kBytes + format_static_bytes<Format>(), kSharedBlocks, site);
   return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(blocks), .block = dim3(kSharedWarps * 32), .shared_bytes = kBytes}, site);
 }
 
@@ -62,14 +62,15 @@ cudaError_t launch_tile(ProductParams p, int tile_rows, const LaunchSite& site) 
   constexpr auto kKernel = linear_tile_sm80<Format, kRows, kEpilogue>;
   p.tile_rows = tile_rows;
   // Two blocks on a multiprocessor if each has room for two stages.
-  p.stages = (site.multiprocessor_shared_bytes / kTileBlocks - kReservedBytes) / Ring::kStageBytes;
-  if (p.stages < 2) p.stages = site.shared_bytes / Ring::kStageBytes;
+  constexpr int kStatic = format_static_bytes<Format>();
+  p.stages = (site.multiprocessor_shared_bytes / kTileBlocks - kReservedBytes - kStatic) / Ring::kStageBytes;
+  if (p.stages < 2) p.stages = (site.shared_bytes - kStatic) / Ring::kStageBytes;
   if (p.stages < 2) return cudaErrorInvalidConfiguration;
   p.stages = std::min(p.stages, kTileMostStages);
   const size_t bytes = static_cast<size_t>(p.stages) * Ring::kStageBytes;
   if (const cudaError_t code = allow_shared<ProductParams>(kKernel, bytes); code != cudaSuccess) return code;
   const int tiles_m = kEpilogue == Epilogue::partial ? 1 : (p.rows + kRows - 1) / kRows;
-  const unsigned blocks = resident_blocks(p.n / kTileOutputs * tiles_m * (kEpilogue == Epilogue::partial ? kSlices : 1), bytes, kTileBlocks, site);
+  const unsigned blocks = resident_blocks(p.n / kTileOutputs * tiles_m * (kEpilogue == Epilogue::partial ? kSlices : 1), bytes + kStatic, kTileBlocks, site);
   return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(blocks), .block = dim3(kTileWarps * 32), .shared_bytes = bytes}, site);
 }
 
@@ -84,6 +85,8 @@ cudaError_t launch_wide(const ProductParams& p, int tiles, Epilogue epilogue, co
 
 template <class Format, int kTiles>
 cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
+  if constexpr (Format::kHasMin)
+    if (const cudaError_t code = launch_input_sums<Format>(p, kTiles, site); code != cudaSuccess) return code;
   if (epilogue == Epilogue::partial) return launch_shared<Format, kTiles, Epilogue::partial>(p, site);
   return epilogue == Epilogue::whole ? launch_shared<Format, kTiles, Epilogue::whole>(p, site) : cudaErrorInvalidValue;
 }

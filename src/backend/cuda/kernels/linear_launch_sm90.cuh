@@ -16,9 +16,8 @@ namespace quintet::cuda::QUINTET_CUDA_PATH {
 template <class Format, int kTiles, int kWarps, int kPieces, int kStages, Epilogue kEpilogue, int kBlocksPerSm>
 cudaError_t launch_shared(const ProductParams& p, const LaunchSite& site) {
   constexpr auto kKernel = linear_shared<Format, kTiles, kWarps, kPieces, kStages, kEpilogue, kBlocksPerSm>;
-  constexpr int kActBytes = Format::kPieceK / 32 * kTiles * 512;
-  constexpr int kStageBytes = (kWarps * kPieces * Format::kPieceBytes + kActBytes + 127) / 128 * 128;
-  static_assert(kStages * kStageBytes * kBlocksPerSm <= 226 * 1024, "the ring does not fit");
+  constexpr int kStageBytes = SharedStage<Format, kTiles, kWarps * kPieces>::kBytes;
+  static_assert((kStages * kStageBytes + format_static_bytes<Format>()) * kBlocksPerSm <= 226 * 1024, "the ring does not fit");
   const int units = p.n / (kWarps * kPieces * 16) * (kEpilogue == Epilogue::partial ? kSlices : 1);
   if (const cudaError_t code = allow_shared<ProductParams>(kKernel, kStages * kStageBytes); code != cudaSuccess) return code;
   return launch_kernel<ProductParams>(kKernel, p,
@@ -28,11 +27,13 @@ cudaError_t launch_shared(const ProductParams& p, const LaunchSite& site) {
 
 /// Deepest ring of at most 12 stages that fits `blocks` on a multiprocessor.
 template <class Format, int kTiles, int kUnitPieces, int kBlocks>
-constexpr int kRing = std::min(12, 226 * 1024 / kBlocks / ((kUnitPieces * Format::kPieceBytes + Format::kPieceK / 32 * kTiles * 512 + 127) / 128 * 128));
+constexpr int kRing = std::min(12, (226 * 1024 / kBlocks - format_static_bytes<Format>()) / SharedStage<Format, kTiles, kUnitPieces>::kBytes);
 
 /// Up to 16 rows: two blocks of 8 warps on a multiprocessor (docs/performance.md).
 template <class Format, int kTiles>
 cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
+  if constexpr (Format::kHasMin)
+    if (const cudaError_t code = launch_input_sums<Format>(p, kTiles, site); code != cudaSuccess) return code;
   constexpr int kStages = kRing<Format, kTiles, 8, 2>;
   if (epilogue == Epilogue::partial) return launch_shared<Format, kTiles, 8, 1, kStages, Epilogue::partial, 2>(p, site);
   if (epilogue == Epilogue::whole) return launch_shared<Format, kTiles, 8, 1, kStages, Epilogue::whole, 2>(p, site);
@@ -51,7 +52,7 @@ cudaError_t launch_chain(ChainParams& p, const LaunchSite& site) {
     most_blocks = std::max(most_blocks, attends ? p.attend.kv_heads : phase.n / kPanel * kSlices);
   }
   p.scratch_bytes = (scratch + 127) / 128 * 128;
-  p.stages = std::min(kRowMostStages, (kRowSharedBytes - p.scratch_bytes) / Ring::kStageBytes);
+  p.stages = std::min(kRowMostStages, (kRowSharedBytes - format_static_bytes<Format>() - p.scratch_bytes) / Ring::kStageBytes);
   if (p.stages < 2) return cudaErrorInvalidValue;
   const size_t bytes = static_cast<size_t>(p.stages * Ring::kStageBytes + p.scratch_bytes);
   if (const cudaError_t code = allow_shared<ChainParams>(kKernel, bytes); code != cudaSuccess) return code;

@@ -25,7 +25,7 @@ struct MidRing {
   // Of formats with minima, the sums of the inputs' groups lie behind the weights.
   static constexpr int kSumBytes = Format::kHasMin ? Format::kPieceK / 16 / (Format::kGroupSteps ? Format::kGroupSteps : 1) * kRows * 4 : 0;
   static constexpr int kStageBytes = (kActBytes + kWeightBytes + kSumBytes + 1023) / 1024 * 1024;  // swizzled tiles want 1024
-  static constexpr int kFit = (225 * 1024 - kTotalBytes) / kStageBytes, kStages = kFit > 8 ? 8 : kFit;
+  static constexpr int kFit = (225 * 1024 - format_static_bytes<Format>() - kTotalBytes) / kStageBytes, kStages = kFit > 8 ? 8 : kFit;
   static constexpr int kSharedBytes = kStages * kStageBytes + kTotalBytes + 1024;
   static_assert(kStages >= 2);
 };
@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
   }
 
   asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");  // 640 threads start with 96 each
+  prepare_format<Format>(threadIdx.x, kMidGroups * 128);
   wait_for_previous();
   const int g = lane / 4, q = lane % 4;
   int stage = 0;

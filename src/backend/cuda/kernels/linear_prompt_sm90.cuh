@@ -23,7 +23,7 @@ struct PromptRing {
   // Of formats with minima, the sums of the inputs' groups lie behind the weights.
   static constexpr int kSumBytes = Format::kHasMin ? Format::kPieceK / 16 / (Format::kGroupSteps ? Format::kGroupSteps : 1) * kPromptRows * 4 : 0;
   static constexpr int kStageBytes = (kActBytes + kWeightBytes + kSumBytes + 1023) / 1024 * 1024;  // swizzled tiles want 1024
-  static constexpr int kStages = (225 * 1024) / kStageBytes > 6 ? 6 : (225 * 1024) / kStageBytes;
+  static constexpr int kFit = (225 * 1024 - format_static_bytes<Format>()) / kStageBytes, kStages = kFit > 6 ? 6 : kFit;
   static constexpr int kSharedBytes = kStages * kStageBytes + 1024;
 };
 
@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
   }
 
   asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+  prepare_format<Format>(threadIdx.x - 128, kPromptThreads - 128);
   wait_for_previous();
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, half_index = group_index - 1;
   int stage = 0;

@@ -26,7 +26,7 @@ inline constexpr int kRowThreads = 512;  ///< of a block at most, and where the 
 template <class Format>
 struct RowStage {
   static constexpr int kDepth = Format::kPieceBytes <= 1280 ? 2 : 1, kBytes = kDepth * Format::kPieceBytes;
-  static_assert(kRowThreads / 32 * 2 * kBytes + kRowNormColumns80 * 2 + kRowStaticBytes <= 99 * 1024, "sm_86 and sm_89 have no more a block");
+  static_assert(kRowThreads / 32 * 2 * kBytes + kRowNormColumns80 * 2 + kRowStaticBytes + format_static_bytes<Format>() <= 99 * 1024, "sm_86 and sm_89 have no more a block");
 };
 
 /// The norm of p's row into `row` (operand B of one row, zeros up to `inputs`), by all kRowThreads threads of the block; the row is
@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(kRowThreads, 1) linear_row_sm80(const __grid_c
   const int first = slice_begin(p.pieces, slice), count = slice_begin(p.pieces, slice + 1) - first;
   const int row_bytes = p.pieces * Format::kPieceK * 2, ring_bytes = p.stages * Stage::kBytes;
   const uint8_t* const ring = memory + row_bytes + warp * ring_bytes;
+  prepare_format<Format>(threadIdx.x, blockDim.x);
 
   if constexpr (!kNormed) {
     for (int at = threadIdx.x * 16; at < row_bytes; at += blockDim.x * 16) copy_async_16(shared_address(memory) + at, reinterpret_cast<const uint8_t*>(p.x) + at);

@@ -15,14 +15,16 @@ namespace quintet::cuda {
 
 inline constexpr int kSharedWarps = 8, kSharedOutputs = kSharedWarps * 16, kSharedBlocks = 2;
 
-/// A stage is a piece of K, or two small ones: the weights of kSharedOutputs outputs, then the inputs. About 64 KiB.
+/// A stage is a piece of K, or two small ones: the weights of kSharedOutputs outputs, then the inputs, and, of formats with minima, the
+/// sums of the inputs' groups. About 64 KiB.
 template <class Format, int kTiles>
 struct SharedRing {
   static constexpr int kPanels = kSharedOutputs / kPanel, kPanelBytes = kPanel / 16 * Format::kPieceBytes, kWeightBytes = kPanels * kPanelBytes;
-  static constexpr int kInputBytes = Format::kPieceK / 32 * kTiles * 512, kPieceBytes = kWeightBytes + kInputBytes;
+  static constexpr int kInputBytes = Format::kPieceK / 32 * kTiles * 512, kSumBytes = input_groups<Format>() * kTiles * 8 * 4;
+  static constexpr int kPieceBytes = kWeightBytes + kInputBytes + kSumBytes;
   static constexpr int kDepth = Format::kPieceBytes <= 1536 ? 2 : 1, kStageBytes = kDepth * kPieceBytes;  ///< pieces of K of a stage
   static constexpr int kStages = std::clamp(64 * 1024 / kStageBytes, 3, 6), kBytes = kStages * kStageBytes;
-  static_assert(kBytes <= 99 * 1024, "sm_86 and sm_89 have no more a block");
+  static_assert(kBytes + format_static_bytes<Format>() <= 99 * 1024, "sm_86 and sm_89 have no more a block");
 };
 
 /// kTiles: 8-row tiles of the batch. Epilogue::partial or whole.
@@ -33,6 +35,7 @@ __global__ void __launch_bounds__(kSharedWarps * 32, kSharedBlocks) linear_share
   extern __shared__ __align__(128) uint8_t ring[];
   const int warp = warp_index(), lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const int units = p.n / kSharedOutputs * kSplit;
+  prepare_format<Format>(threadIdx.x, blockDim.x);
   const auto first_piece = [&](int unit) { return kSplit == 1 ? 0 : slice_begin(p.pieces, unit % kSplit); };
   const auto last_piece = [&](int unit) { return kSplit == 1 ? p.pieces : slice_begin(p.pieces, unit % kSplit + 1); };
 
@@ -55,6 +58,9 @@ __global__ void __launch_bounds__(kSharedWarps * 32, kSharedBlocks) linear_share
       for (int i = 0; i < Ring::kDepth; ++i)
         if (asked < asked_last) {
           copier.copy(shared_address(to) + i * Ring::kPieceBytes + panel * Ring::kPanelBytes);
+          if constexpr (Format::kHasMin)
+            copy_span<Ring::kSumBytes, kSharedWarps * 32>(shared_address(to) + i * Ring::kPieceBytes + Ring::kWeightBytes + Ring::kInputBytes,
+                                                          reinterpret_cast<const uint8_t*>(p.input_sums) + static_cast<size_t>(asked) * Ring::kSumBytes, threadIdx.x);
           ++asked;
         }
     copy_async_commit();  // groups are counted, empty or not
@@ -81,7 +87,8 @@ __global__ void __launch_bounds__(kSharedWarps * 32, kSharedBlocks) linear_share
             for (int i = 0; i < 4; ++i) total[0][t][i] += sum[0][t][i], sum[0][t][i] = 0;
         }
         const uint8_t* at = own + d * Ring::kPieceBytes;
-        add_pieces<Format, 1, kTiles, 32>(at + warp * Format::kPieceBytes, reinterpret_cast<const uint4*>(at + Ring::kWeightBytes) + lane, lane, sum);
+        add_pieces<Format, 1, kTiles, 32>(at + warp * Format::kPieceBytes, reinterpret_cast<const uint4*>(at + Ring::kWeightBytes) + lane,
+                                          reinterpret_cast<const float*>(at + Ring::kWeightBytes + Ring::kInputBytes), lane, sum);
       }
       drained = own;
       own = own == ring + (Ring::kStages - 1) * Ring::kStageBytes ? ring : own + Ring::kStageBytes;

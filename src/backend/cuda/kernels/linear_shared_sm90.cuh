@@ -13,14 +13,22 @@
 
 namespace quintet::cuda {
 
+/// A stage of the ring: the inputs, kUnitPieces pieces of weights side by side, and, of formats with minima, the sums of the inputs'
+/// groups.
+template <class Format, int kTiles, int kUnitPieces>
+struct SharedStage {
+  static constexpr int kActBytes = Format::kPieceK / 32 * kTiles * 512, kWeightBytes = kUnitPieces * Format::kPieceBytes;
+  static constexpr int kSumBytes = input_groups<Format>() * kTiles * 8 * 4;
+  static constexpr int kBytes = (kActBytes + kWeightBytes + kSumBytes + 127) / 128 * 128;
+};
+
 /// kTiles: 8-row tiles of the batch; kWarps: consumer warps; kPieces: pieces a warp owns side by side; kStages:
 /// depth of the ring. Epilogue::partial or whole.
 template <class Format, int kTiles, int kWarps, int kPieces, int kStages, Epilogue kEpilogue, int kBlocksPerSm>
 __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(const __grid_constant__ ProductParams p) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int kWeightBytes = kWarps * kPieces * Format::kPieceBytes;
-  constexpr int kActBytes = Format::kPieceK / 32 * kTiles * 512;
-  constexpr int kStageBytes = (kWeightBytes + kActBytes + 127) / 128 * 128;
+  using Stage = SharedStage<Format, kTiles, kWarps * kPieces>;
+  constexpr int kActBytes = Stage::kActBytes, kStageBytes = Stage::kBytes;
   constexpr int kUnitN = kWarps * kPieces * 16;
   constexpr int kPanels = kUnitN / kPanel;
   static_assert(kUnitN % kPanel == 0);
@@ -31,24 +39,26 @@ __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(
   const int units = p.n / kUnitN * split;
 
   if (threadIdx.x == 0) {
-    ring_init(full, empty, kStages, kPanels + 1, kWarps * p.arriving_lanes);
+    ring_init(full, empty, kStages, kPanels + (Format::kHasMin ? 2 : 1), kWarps * p.arriving_lanes);
     barrier_init_fence();
   }
   __syncthreads();
   launch_dependents();
 
   // Two warps fill the ring: one asks for weights, a lane a panel, also while the previous kernel still runs; the other for
-  // the inputs once that has ended.
+  // the inputs and their sums once that has ended.
   if (warp >= kWarps) {
     constexpr int kPanelBytes = kPanel / 16 * Format::kPieceBytes;
     const bool weights = warp == kWarps;
-    if (lane >= (weights ? kPanels : 1)) return;
+    if (lane >= (weights ? kPanels : Format::kHasMin ? 2 : 1)) return;
     if (!weights) wait_for_previous();
-    RingFiller filler(full, empty, ring + (weights ? kActBytes + lane * kPanelBytes : 0), kStages, kStageBytes);
-    const int bytes = weights ? kPanelBytes : kActBytes;
+    const int to = weights ? kActBytes + lane * kPanelBytes : lane ? kActBytes + Stage::kWeightBytes : 0;
+    const int bytes = weights ? kPanelBytes : lane ? Stage::kSumBytes : kActBytes;
+    RingFiller filler(full, empty, ring + to, kStages, kStageBytes);
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
       const int first = split == 1 ? 0 : slice_begin(p.pieces, unit % split), last = split == 1 ? p.pieces : slice_begin(p.pieces, unit % split + 1);
-      const uint8_t* from = weights ? p.weights + static_cast<size_t>(unit / split * kPanels + lane) * p.pieces * kPanelBytes : reinterpret_cast<const uint8_t*>(p.x);
+      const uint8_t* from = weights ? p.weights + static_cast<size_t>(unit / split * kPanels + lane) * p.pieces * kPanelBytes
+                                    : lane ? reinterpret_cast<const uint8_t*>(p.input_sums) : reinterpret_cast<const uint8_t*>(p.x);
       from += static_cast<size_t>(first) * bytes;
       for (int piece = first; piece < last; ++piece, from += bytes) {
         if (weights) filler.put<true>(from, bytes);
@@ -58,6 +68,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(
     return;
   }
 
+  prepare_format<Format>(threadIdx.x, kWarps * 32);
   wait_for_previous();  // outputs may be the previous kernel's inputs
   const int g = lane / 4, q = lane % 4;
   int stage = 0;
@@ -82,7 +93,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(
       const uint8_t* act = ring + stage * kStageBytes;
       const uint4* x = reinterpret_cast<const uint4*>(act) + lane;
       const uint8_t* weights = act + kActBytes + warp * kPieces * Format::kPieceBytes;
-      add_pieces<Format, kPieces, kTiles, 32>(weights, x, lane, sum);
+      add_pieces<Format, kPieces, kTiles, 32>(weights, x, reinterpret_cast<const float*>(act + kActBytes + Stage::kWeightBytes), lane, sum);
       ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       if (++stage == kStages) stage = 0, parity ^= 1;
     }

@@ -22,7 +22,7 @@ struct TileRing {
   static constexpr int kGroups = Format::kHasMin ? Format::kPieceK / 16 / (Format::kGroupSteps ? Format::kGroupSteps : 1) : 0;
   static constexpr int kInputBytes = kRows * Format::kPieceK * 2, kWeightBytes = kTileOutputs / 16 * Format::kPieceBytes, kSumBytes = kGroups * kRows * 4;
   static constexpr int kStageBytes = (kInputBytes + kWeightBytes + kSumBytes + 127) / 128 * 128;
-  static_assert(2 * kStageBytes <= 99 * 1024);
+  static_assert(2 * kStageBytes + format_static_bytes<Format>() <= 99 * 1024);
 };
 
 /// Tile t of tiles_n x tiles_m in an order that keeps a group of weights and the rows they meet in L2: groups of 4096 outputs,
@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(kTileWarps * 32, kTileBlocks) linear_tile_sm80
   constexpr int kPanelBytes = kPanel / 16 * Format::kPieceBytes;
   extern __shared__ __align__(128) uint8_t ring[];
   const int warp = warp_index(), lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  prepare_format<Format>(threadIdx.x, blockDim.x);
   const int tiles_n = p.n / kTileOutputs, tiles_m = kSplit == 1 ? (p.rows + kRows - 1) / kRows : 1, units = tiles_n * tiles_m * kSplit;
   const auto first_piece = [&](int unit) { return kSplit == 1 ? 0 : slice_begin(p.pieces, unit % kSplit); };
   const auto last_piece = [&](int unit) { return kSplit == 1 ? p.pieces : slice_begin(p.pieces, unit % kSplit + 1); };

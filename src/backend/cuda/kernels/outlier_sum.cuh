@@ -20,25 +20,18 @@ __device__ __forceinline__ float meet_outlier_sums(const float (&sum)[kOutlierSu
   return ((sum[0][i] + sum[4][i]) + (sum[2][i] + sum[6][i])) + ((sum[1][i] + sum[5][i]) + (sum[3][i] + sum[7][i]));
 }
 
-/// The sum of one output and one row by one thread. The first entries are asked for when it is made, before the row need be there.
-struct OutlierSum {
+/// Entries of one output, kOutlierSums at a time. The first are asked for when it is made, so that they are on their way before
+/// the inputs are there; places past the last entry hold 0.
+struct OutlierEntries {
   const uint32_t* entries;
   uint32_t begin, end;
   uint32_t entry[kOutlierSums];
 
-  __device__ __forceinline__ OutlierSum(const OutlierSide& side, int output) : entries(side.entries), begin(side.begin[output]), end(side.begin[output + 1]) { ask(); }
-  /// `row`: operand B of one row.
-  __device__ __forceinline__ float of(const __half* row) {
-    const ActLayout layout = {.tiles = 0};
-    float sum[kOutlierSums][1] = {};
-    while (begin < end) {
-#pragma unroll
-      for (int j = 0; j < kOutlierSums; ++j)
-        if (begin + j < end) sum[j][0] = fmaf(outlier_value(entry[j]), __half2float(row[layout.index(0, outlier_input(entry[j]))]), sum[j][0]);
-      begin += kOutlierSums;
-      ask();
-    }
-    return meet_outlier_sums(sum, 0);
+  __device__ __forceinline__ OutlierEntries(const OutlierSide& side, int output) : entries(side.entries), begin(side.begin[output]), end(side.begin[output + 1]) { ask(); }
+  __device__ __forceinline__ int left() const { return static_cast<int>(end - begin); }
+  __device__ __forceinline__ void advance() {
+    begin = min(begin + kOutlierSums, end);
+    ask();
   }
 
  private:
@@ -47,5 +40,16 @@ struct OutlierSum {
     for (int j = 0; j < kOutlierSums; ++j) entry[j] = begin + j < end ? entries[begin + j] : 0;
   }
 };
+
+/// The sum of one output and one row, by one thread; `row`: operand B of one row.
+__device__ __forceinline__ float outlier_sum(OutlierEntries& of, const __half* row) {
+  const ActLayout layout = {.tiles = 0};
+  float sum[kOutlierSums][1] = {};
+  for (; of.left() > 0; of.advance())
+#pragma unroll
+    for (int j = 0; j < kOutlierSums; ++j)
+      if (j < of.left()) sum[j][0] = fmaf(outlier_value(of.entry[j]), __half2float(row[layout.index(0, outlier_input(of.entry[j]))]), sum[j][0]);
+  return meet_outlier_sums(sum, 0);
+}
 
 }  // namespace quintet::cuda

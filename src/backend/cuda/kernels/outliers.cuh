@@ -73,42 +73,54 @@ __device__ __forceinline__ void load_inputs(const __half* from, float (&to)[kEac
   }
 }
 
-/// More rows: a lane one row of an output, two or four, and all sums of them. grid: x = runs of kOutlierOutputs outputs, y = row tiles.
+/// More rows: a lane one row of an output, two or four, and all sums of them; outputs of a block in as few turns as registers allow.
+/// grid: x = runs of kOutlierOutputs outputs, y = row tiles.
 template <int kRows>
-__global__ void __launch_bounds__(kOutlierThreads) outliers_rows(const __grid_constant__ OutlierParams p) {
-  constexpr int kLanes = kRows < 32 ? kRows : 32, kEach = kRows / kLanes, kTogether = 32 / kLanes, kWarpOutputs = kOutlierOutputs / (kOutlierThreads / 32);
+struct OutlierTile {
+  static constexpr int kLanes = kRows < 32 ? kRows : 32, kEach = kRows / kLanes, kTogether = 32 / kLanes;
+  static constexpr int kWarps = kEach > 2 ? 16 : 32 / kTogether, kThreads = kWarps * 32, kWarpOutputs = kOutlierOutputs / kWarps;
+};
+template <int kRows>
+__global__ void __launch_bounds__(OutlierTile<kRows>::kThreads) outliers_rows(const __grid_constant__ OutlierParams p) {
+  using Tile = OutlierTile<kRows>;
+  constexpr int kLanes = Tile::kLanes, kEach = Tile::kEach, kWarpOutputs = Tile::kWarpOutputs;
   __shared__ float tile[kRows][kOutlierOutputs + 1];
   launch_dependents();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, output0 = blockIdx.x * kOutlierOutputs, row0 = blockIdx.y * kRows;
   const __half* x = p.columns + static_cast<size_t>(blockIdx.y) * p.layout.k_padded * kRows + lane % kLanes * kEach;
+  int local = warp * kWarpOutputs + lane / kLanes;
+  OutlierEntries next(p.side, output0 + local);
   wait_for_previous();
-  for (int local = warp * kWarpOutputs + lane / kLanes; local < (warp + 1) * kWarpOutputs; local += kTogether) {
-    const uint32_t begin = p.side.begin[output0 + local], end = p.side.begin[output0 + local + 1];
+  while (true) {
     float sum[kOutlierSums][kEach] = {};
-    for (uint32_t e = begin; e < end; e += kOutlierSums) {
+    while (next.left() > 0) {
+      const int count = next.left();
       uint32_t entry[kOutlierSums];
       float input[kOutlierSums][kEach];
 #pragma unroll
-      for (int j = 0; j < kOutlierSums; ++j) entry[j] = p.side.entries[min(e + j, end - 1)];
+      for (int j = 0; j < kOutlierSums; ++j) entry[j] = next.entry[j];
+      next.advance();
 #pragma unroll
       for (int j = 0; j < kOutlierSums; ++j) load_inputs(x + static_cast<size_t>(outlier_input(entry[j])) * kRows, input[j]);
 #pragma unroll
       for (int j = 0; j < kOutlierSums; ++j)
 #pragma unroll
         for (int i = 0; i < kEach; ++i)
-          if (e + j < end) sum[j][i] = fmaf(outlier_value(entry[j]), input[j][i], sum[j][i]);
+          if (j < count) sum[j][i] = fmaf(outlier_value(entry[j]), input[j][i], sum[j][i]);
     }
 #pragma unroll
-    for (int i = 0; i < kEach; ++i)
-      tile[lane % kLanes * kEach + i][local] = meet_outlier_sums(sum, i);
+    for (int i = 0; i < kEach; ++i) tile[lane % kLanes * kEach + i][local] = meet_outlier_sums(sum, i);
+    local += Tile::kTogether;
+    if (local >= (warp + 1) * kWarpOutputs) break;
+    next = OutlierEntries(p.side, output0 + local);
   }
   __syncthreads();
 #pragma unroll
-  for (int i = threadIdx.x; i < kRows * kOutlierOutputs; i += kOutlierThreads) {
-    const int row = i / kOutlierOutputs, local = i % kOutlierOutputs;
+  for (int i = threadIdx.x; i < kRows * kOutlierOutputs; i += Tile::kThreads) {
+    const int row = i / kOutlierOutputs, output = i % kOutlierOutputs;
     if (row0 + row >= p.rows) break;
-    float& to = p.out[static_cast<size_t>(row0 + row) * p.out_stride + output0 + local];
-    to = p.add ? to + tile[row][local] : tile[row][local];
+    float& to = p.out[static_cast<size_t>(row0 + row) * p.out_stride + output0 + output];
+    to = p.add ? to + tile[row][output] : tile[row][output];
   }
 }
 

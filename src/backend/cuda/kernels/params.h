@@ -106,10 +106,11 @@ struct PermuteParams {
 };
 
 struct InputSumParams {
-  const __half* x;    ///< tiles for wgmma, whole row tiles of them written
-  float* out;         ///< [row tiles][groups][rows of a tile]
+  const __half* x;    ///< operand B, whole row tiles of it written
+  float* out;         ///< [row tiles][groups][tile_rows]
   ActLayout layout;
-  int rows;           ///< a multiple of a tile's
+  int rows;           ///< a multiple of tile_rows
+  int tile_rows;      ///< of the layout
 };
 
 /// How rows of a part lie in pieces of 16: `rows` of them a piece, 16, or 8 where gate and up share pieces; they are the piece's

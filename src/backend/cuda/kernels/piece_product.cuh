@@ -2,7 +2,7 @@
 //
 // One numeric rule with every other product kernel (docs/design.md, "Numbers"): a group's sum is formed by k16 steps in
 // ascending order in a fresh FP32 accumulator and scaled once into its slice; a group's minimum meets the sum of its inputs,
-// formed the same way.
+// formed the same way (input_sums.cuh, or in the kernel of one row).
 #pragma once
 
 #include "backend/cuda/formats/format.cuh"
@@ -10,10 +10,17 @@
 
 namespace quintet::cuda {
 
+/// Groups of a piece whose inputs' sums are needed.
+template <class Format>
+constexpr int input_groups() {
+  if constexpr (!Format::kHasMin) return 0;
+  else return Format::kPieceK / 16 / Format::kGroupSteps;
+}
+
 /// sum[piece][tile] += `kPieces` pieces that lie side by side at `weights` . inputs at `x` (operand B, [k / 32][kTiles] of
-/// kLanes lanes; x points to this lane's 16 bytes).
+/// kLanes lanes; x points to this lane's 16 bytes). Formats with minima: input_sums [groups][8 kTiles] of the same inputs.
 template <class Format, int kPieces, int kTiles, int kLanes>
-__device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* x, int lane, float (&sum)[kPieces][kTiles][4]) {
+__device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* x, const float* input_sums, int lane, float (&sum)[kPieces][kTiles][4]) {
   constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
   const int g = lane / 4;
   typename Format::Regs regs[kPieces];
@@ -22,15 +29,13 @@ __device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* 
   uint4 b[kTiles];
 #pragma unroll
   for (int group = 0; group < kSteps / kGroup; ++group) {
-    float d[kPieces][kTiles][4], ones[kTiles][4];
+    float d[kPieces][kTiles][4];
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        ones[t][i] = 0;
+      for (int i = 0; i < 4; ++i)
 #pragma unroll
         for (int o = 0; o < kPieces; ++o) d[o][t][i] = Format::kGroupSteps ? 0 : sum[o][t][i];
-      }
 #pragma unroll
     for (int within = 0; within < kGroup; ++within) {
       const int step = group * kGroup + within, half = step % 2;
@@ -43,12 +48,6 @@ __device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* 
         Format::fragment(regs[o], step, a);
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) mma_f16(d[o][t], a, half ? b[t].z : b[t].x, half ? b[t].w : b[t].y);
-      }
-      if constexpr (Format::kHasMin) {
-        constexpr uint32_t kOnes = 0x3c003c00;
-        const uint32_t one[4] = {kOnes, kOnes, kOnes, kOnes};
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) mma_f16(ones[t], one, half ? b[t].z : b[t].x, half ? b[t].w : b[t].y);
       }
     }
 #pragma unroll
@@ -73,10 +72,11 @@ __device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* 
         const float m0 = Format::minimum(own, group, g), m1 = Format::minimum(own, group, g + 8);
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
-          sum[o][t][0] = fmaf(ones[t][0], -m0, sum[o][t][0]);
-          sum[o][t][1] = fmaf(ones[t][1], -m0, sum[o][t][1]);
-          sum[o][t][2] = fmaf(ones[t][2], -m1, sum[o][t][2]);
-          sum[o][t][3] = fmaf(ones[t][3], -m1, sum[o][t][3]);
+          const float2 inputs = *reinterpret_cast<const float2*>(input_sums + (group * kTiles + t) * 8 + lane % 4 * 2);
+          sum[o][t][0] = fmaf(inputs.x, -m0, sum[o][t][0]);
+          sum[o][t][1] = fmaf(inputs.y, -m0, sum[o][t][1]);
+          sum[o][t][2] = fmaf(inputs.x, -m1, sum[o][t][2]);
+          sum[o][t][3] = fmaf(inputs.y, -m1, sum[o][t][3]);
         }
       }
     }

@@ -9,6 +9,9 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
+/// Pairs of a head that a lane holds at most.
+__host__ __device__ constexpr int head_pairs(int dim) { return (dim + 63) / 64; }
+
 /// Cosine and sine of a lane's pairs at one position: the same for every head.
 template <int kPairs>
 struct Turns {
@@ -28,10 +31,13 @@ struct Turns {
 
 /// One head's values of one row, held by a warp: lane l has the pairs l, l + 32, ... of dimensions that turn together,
 /// (i, i + rope_dims / 2) or (2 i, 2 i + 1); dimensions past rope_dims do not turn and are held in pairs of neighbours.
-template <int kPairs>
+template <int kDim>
 struct HeadValues {
+  static constexpr int kPairs = head_pairs(kDim);
   float2 v[kPairs];
 
+  /// Whether a lane's pair i exists.
+  __device__ static __forceinline__ bool exists(int i, int lane) { return kDim % 64 == 0 || i * 32 + lane < kDim / 2; }
   __device__ static int2 dims(const RopeStoreParams& p, int pair) {
     if (pair >= p.rope_dims / 2 || p.pairs_style) return make_int2(pair * 2, pair * 2 + 1);
     return make_int2(pair, pair + p.rope_dims / 2);
@@ -39,9 +45,11 @@ struct HeadValues {
 
   /// Heads are numbered through q, k and v.
   __device__ __forceinline__ void load(const RopeStoreParams& p, int row, int head, int lane) {
-    const size_t column = static_cast<size_t>(head) * kPairs * 64;
+    const size_t column = static_cast<size_t>(head) * kDim;
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
+      v[i] = make_float2(0, 0);
+      if (!exists(i, lane)) continue;
       const int2 d = dims(p, i * 32 + lane);
       if (p.qkv) {
         const __half* own = p.qkv + static_cast<size_t>(row) * p.stride + column;
@@ -67,9 +75,10 @@ struct HeadValues {
         for (int step = 16; step > 0; step /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, step);
         sum += squares;
       }
-      const float scale = rsqrtf(sum / (kPairs * 64) + p.eps);
+      const float scale = rsqrtf(sum / kDim + p.eps);
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
+        if (!exists(i, lane)) continue;
         const int2 d = dims(p, i * 32 + lane);
         v[i].x = v[i].x * scale * norm[d.x];
         v[i].y = v[i].y * scale * norm[d.y];
@@ -89,6 +98,7 @@ struct HeadValues {
   __device__ __forceinline__ void store(const RopeStoreParams& p, __half* to, int lane) const {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
+      if (!exists(i, lane)) continue;
       const int2 d = dims(p, i * 32 + lane);
       to[d.x] = __float2half_rn(v[i].x);
       to[d.y] = __float2half_rn(v[i].y);
@@ -102,16 +112,16 @@ __device__ __forceinline__ __half* cache_row(const RopeStoreParams& p, int64_t s
   return page + (((static_cast<size_t>(p.layer) * 2 + which) * p.kv_heads + kv_head) * p.page_tokens + slot % p.page_tokens) * p.dim;
 }
 
-/// grid: x = heads + 2 kv_heads, y = rows; one warp. kPairs: dim / 64.
-template <int kPairs>
+/// grid: x = heads + 2 kv_heads, y = rows; one warp.
+template <int kDim>
 __global__ void __launch_bounds__(32) rope_store(const __grid_constant__ RopeStoreParams p) {
   launch_dependents();
   const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
   const bool is_q = head < p.heads, is_v = head >= p.heads + p.kv_heads;
   wait_for_previous();
-  HeadValues<kPairs> values;
+  HeadValues<kDim> values;
   values.load(p, row, head, lane);
-  Turns<kPairs> turns;
+  Turns<head_pairs(kDim)> turns;
   turns.make(p, p.pos[row], lane);
   values.finish(p, is_q ? p.q_norm : is_v ? nullptr : p.k_norm, is_v ? nullptr : &turns, lane);
   if (p.qkv && !is_v) values.store(p, p.qkv + static_cast<size_t>(row) * p.stride + head * p.dim, lane);

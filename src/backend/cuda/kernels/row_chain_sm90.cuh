@@ -236,9 +236,9 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
         // Of the panel that begins in this round, while its product is formed.
         const int panel = (item + kSlices - 1) / kSlices;
         const bool begins = panel * kSlices < share.end;
-        OutlierSum sum(phase.outliers, begins ? panel * kPanel + t : 0);
+        OutlierEntries entries(phase.outliers, begins ? panel * kPanel + t : 0);
         if (item == share.begin) barrier_wait(row_barriers.made, rows & 1);
-        if (begins) outliers = sum.of(reinterpret_cast<const __half*>(row));
+        if (begins) outliers = outlier_sum(entries, reinterpret_cast<const __half*>(row));
       }
       barrier_wait(met_full + round % 2 * 8, round / 2 & 1);
 #pragma unroll
@@ -309,6 +309,7 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   constexpr int kPieceLanes = Format::kPieceK / 32 * 4, kDepth = Ring::kDepth;  // 16 bytes each of a piece's inputs
   const uint8_t* own_ring = ring + which * Ring::kSliceBytes + piece_row * Format::kPieceBytes;
   const uint32_t full_at = shared_address(full), empty_at = shared_address(empty);
+  prepare_format<Format>(threadIdx.x, kRowThreads);
   wait_for_previous();  // and with it the counters' last use
   static_assert(sizeof(ChainPhase) % 16 == 0 && sizeof(ChainPhase) / 16 <= 32);
   const auto parameters_of = [&](int number) {

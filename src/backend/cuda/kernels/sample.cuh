@@ -200,12 +200,14 @@ __device__ Prefix select_prefix(const SampleRow& row, const Prefix& within, uint
 }
 
 /// Penalties, bias and mask change the logits. Each distinct token of the history is changed once, by whoever takes its count.
-__device__ inline void change_logits(const DeviceSampleParams& p, const SampleParams& params, const SampleRow& row, int* count) {
+__device__ inline void change_logits(const DeviceSampleParams& p, const SampleParams& params, const SampleRow& row, int own_token, int* count) {
   const auto valid = [&](int token) { return token >= 0 && token < row.vocabulary; };
   if (params.repeat_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0) {
     const auto each_of_history = [&](auto&& body) {
-      for (int i = params.history_begin + static_cast<int>(threadIdx.x); i < params.history_end; i += kSampleThreads)
-        if (valid(p.history[i])) body(p.history[i]);
+      for (int i = params.history_begin + static_cast<int>(threadIdx.x); i < params.history_end; i += kSampleThreads) {
+        const int token = p.history[i] == -1 ? own_token : p.history[i];
+        if (valid(token)) body(token);
+      }
       __syncthreads();
     };
     each_of_history([&](int token) { count[token] = 0; });
@@ -321,6 +323,16 @@ __device__ inline int draw(const SampleRow& row, const SampleParams& params, con
   return token;
 }
 
+/// Before any row of this step writes over what the step before sampled.
+__global__ void __launch_bounds__(kSampleThreads) row_tokens(const __grid_constant__ RowTokensParams p) {
+  launch_dependents();
+  wait_for_previous();
+  const int i = blockIdx.x * kSampleThreads + threadIdx.x;
+  if (i >= p.rows) return;
+  const int row = p.logit_row[i], token = p.token[row];
+  p.out[i] = token < 0 ? p.sampled[p.prev[row]].token : token;
+}
+
 /// grid: x = rows.
 __global__ void __launch_bounds__(kSampleThreads) sample_rows(const __grid_constant__ SampleRowsParams args) {
   __shared__ SampleShared shared;
@@ -336,7 +348,7 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(const __grid_const
   const bool changes = params.repeat_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0 ||
                        params.bias_begin < params.bias_end || params.mask_row >= 0;
   if (!isnan(max) && changes) {
-    change_logits(p, params, row, args.counts + static_cast<size_t>(index) * p.vocabulary);
+    change_logits(p, params, row, args.own_token ? args.own_token[index] : -1, args.counts + static_cast<size_t>(index) * p.vocabulary);
     max = checked_max(row);
   }
   if (!isfinite(max)) {
