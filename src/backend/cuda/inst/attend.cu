@@ -27,7 +27,7 @@ cudaError_t launch(const AttendParams& p, int query_tiles, int seqs, const Launc
 template <int kDim>
 bool launch_prompt(const AttendParams& p, int most_rows, int seqs, const LaunchSite& site, cudaError_t& code) {
 #if QUINTET_CUDA_HOPPER
-  if constexpr (kDim <= 128) {
+  if constexpr (kDim == 64 || kDim == 128) {
     if (most_rows <= kAttendRows || p.partial || p.fresh) return false;
     constexpr size_t kBytes = prompt_attend_bytes<kDim>();
     code = allow_shared<AttendParams>(attend_prompt<kDim>, kBytes);
@@ -46,7 +46,7 @@ cudaError_t launch_rows(const AttendParams& p, int most_rows, int seqs, const La
   if (p.fresh) return launch<kDim, kStages, true, true>(p, 1, seqs, site);
   cudaError_t code = cudaSuccess;
   if (launch_prompt<kDim>(p, most_rows, seqs, site, code)) return code;
-  if constexpr (kDim <= 128)
+  if constexpr (kDim == 64 || kDim == 128)
     if (p.partial && most_rows <= 16) {
       constexpr size_t kBytes = splits_shared_bytes<kDim>();
       if (code = allow_shared<AttendParams>(attend_splits<kDim>, kBytes); code != cudaSuccess) return code;

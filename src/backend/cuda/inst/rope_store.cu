@@ -5,7 +5,10 @@
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 cudaError_t launch_rope_store(const RopeStoreParams& p, const LaunchSite& site) {
-  const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(p.heads + 2 * p.kv_heads), static_cast<unsigned>(p.rows)), .block = dim3(32)};
+  // Few rows: a warp a head. Many: a block a row, whose warps form sines and cosines once.
+  constexpr int kManyRows = 128;
+  const int blocks = p.rows >= kManyRows ? 1 : (p.heads + 2 * p.kv_heads + kRopeWarps - 1) / kRopeWarps;
+  const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(p.rows)), .block = dim3(kRopeWarps * 32)};
   switch (p.dim) {
     case 64: return launch_kernel<RopeStoreParams>(rope_store<64>, p, shape, site);
     case 96: return launch_kernel<RopeStoreParams>(rope_store<96>, p, shape, site);

@@ -81,9 +81,6 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, half_index = group_index - 1;
   int stage = 0;
   uint32_t parity = 0;
-  // The second warpgroup starts when the first has done two pieces, so that one's results are written while the other multiplies.
-  bool ahead = half_index == 0;
-  if (!ahead) asm volatile("bar.sync 1,256;" ::: "memory");
   for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
     int n, m;
     prompt_tile(t, tiles_n, tiles_m, n, m);
@@ -128,10 +125,6 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
         ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       }
       if (++stage == Ring::kStages) stage = 0, parity ^= 1;
-      if (ahead && (piece == 1 || piece + 1 == p.pieces)) {
-        asm volatile("bar.arrive 1,256;" ::: "memory");
-        ahead = false;
-      }
     }
     if (kFlows) settle();
     const int piece_output = n * kPromptOutputs + half_index * 64 + warp * 16, first_row = m * kPromptRows;

@@ -112,25 +112,26 @@ __device__ __forceinline__ __half* cache_row(const RopeStoreParams& p, int64_t s
   return page + (((static_cast<size_t>(p.layer) * 2 + which) * p.kv_heads + kv_head) * p.page_tokens + slot % p.page_tokens) * p.dim;
 }
 
-/// grid: x = heads + 2 kv_heads, y = rows; one warp.
+inline constexpr int kRopeWarps = 8;
+
+/// grid: x = blocks of kRopeWarps warps that share a row's heads + 2 kv_heads, y = rows.
 template <int kDim>
-__global__ void __launch_bounds__(32) rope_store(const __grid_constant__ RopeStoreParams p) {
+__global__ void __launch_bounds__(kRopeWarps * 32) rope_store(const __grid_constant__ RopeStoreParams p) {
   launch_dependents();
-  const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
-  const bool is_q = head < p.heads, is_v = head >= p.heads + p.kv_heads;
-  wait_for_previous();
-  HeadValues<kDim> values;
-  values.load(p, row, head, lane);
-  Turns<head_pairs(kDim)> turns;
+  const int row = blockIdx.y, lane = threadIdx.x % 32, heads = p.heads + 2 * p.kv_heads;
+  Turns<head_pairs(kDim)> turns;  // of all heads
   turns.make(p, p.pos[row], lane);
-  values.finish(p, is_q ? p.q_norm : is_v ? nullptr : p.k_norm, is_v ? nullptr : &turns, lane);
-  if (p.qkv && !is_v) values.store(p, p.qkv + static_cast<size_t>(row) * p.stride + head * p.dim, lane);
-  if (is_q) {
-    if (!p.qkv) values.store(p, p.q + (static_cast<size_t>(row) * p.heads + head) * p.dim, lane);
-    return;
-  }
   const int64_t slot = p.kv_slot[row];
-  if (slot >= 0) values.store(p, cache_row(p, slot, is_v, is_v ? head - p.heads - p.kv_heads : head - p.heads), lane);
+  wait_for_previous();
+  for (int head = blockIdx.x * kRopeWarps + threadIdx.x / 32; head < heads; head += gridDim.x * kRopeWarps) {
+    const bool is_q = head < p.heads, is_v = head >= p.heads + p.kv_heads;
+    HeadValues<kDim> values;
+    values.load(p, row, head, lane);
+    values.finish(p, is_q ? p.q_norm : is_v ? nullptr : p.k_norm, is_v ? nullptr : &turns, lane);
+    if (p.qkv && !is_v) values.store(p, p.qkv + static_cast<size_t>(row) * p.stride + head * p.dim, lane);
+    if (is_q && !p.qkv) values.store(p, p.q + (static_cast<size_t>(row) * p.heads + head) * p.dim, lane);
+    if (!is_q && slot >= 0) values.store(p, cache_row(p, slot, is_v, is_v ? head - p.heads - p.kv_heads : head - p.heads), lane);
+  }
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH
