@@ -37,7 +37,7 @@ class QuantizeVerb : public Verb {
 
   void declare(FlagSet& flags) override {
     flags.model(source_);
-    flags.positional("DST", destination_, "The folder to write, which must not exist yet");
+    flags.positional("DST", destination_, "The folder to write (for GGUF mixes the file), which must not exist yet");
     flags.text(
         "--method", method_, "NAME",
         fmt::format(
@@ -93,7 +93,7 @@ class QuantizeVerb : public Verb {
     flags.integer("--probe-tokens", {probe_tokens_, 16, 1 << 20},
                   "auto: tokens of the calibration text on which each group of tensors is tried (default 512)");
     flags.choice("--layout", layout_, {"quintet", "gptq", "awq"},
-                 "Whose tools read DST: with gptq and awq a Hugging Face folder for them, from one, symmetric integers alone");
+                 "Whose tools read DST: with gptq and awq a Hugging Face folder for them, from one, integers without outliers");
     flags.text("--report", report_, "DIR", "Write report.html there: errors, bits, weights and texts, with plots");
     flags.toggle("--no-smoke", no_smoke_, "Do not try the result at the end (both models are loaded for it)");
     flags.toggle("--restart", restart_,

@@ -62,23 +62,6 @@ std::optional<IntegerFormat> fitted(IntegerFormat format, int64_t k) {
   return format;
 }
 
-double output_error(const MatrixToQuantize& matrix, const QuantizedMatrix& made) {
-  const HostWeight view = made.view(matrix.name);
-  std::vector<double> of_row(static_cast<size_t>(matrix.n));
-  parallel_for(matrix.n, matrix.threads, [&](int64_t row) {
-    std::vector<float> decoded(static_cast<size_t>(matrix.k));
-    decode_row(view, row, decoded.data());
-    for (int64_t i = 0; i < matrix.k; ++i) {
-      const double error = static_cast<double>(matrix.weights[row * matrix.k + i]) - decoded[static_cast<size_t>(i)];
-      of_row[static_cast<size_t>(row)] +=
-          error * error * (matrix.moments.empty() ? 1.0 : matrix.moments[static_cast<size_t>(i)]);
-    }
-  });
-  double sum = 0;
-  for (const double error : of_row) sum += error;
-  return sum;
-}
-
 /// Of one row of logits: log of the sum of exponentials.
 double log_sum(const float* logits, int32_t vocabulary) {
   float most = logits[0];
@@ -268,32 +251,44 @@ class Chooser {
       group.options.push_back(Option{.format = *weight_format_of(candidate), .changed = true});
     group.options.push_back({});
     for (const TensorTask* task : group.tasks) {
-      QuantizedMatrix source;
-      TRY_ASSIGN(const HostWeight weight, made_of(task->tensor->weight, source));
-      TRY(check_side_data(weight));
-      std::vector<float> values(static_cast<size_t>(weight.n * weight.k));
-      parallel_for(weight.n, options_.threads,
-                   [&](int64_t row) { decode_row(weight, row, values.data() + row * weight.k); });
-      drop_pages(task->tensor->weight.bytes);
-      MatrixToQuantize matrix{.name = weight.name, .n = weight.n, .k = weight.k, .weights = values.data(),
-                              .threads = options_.threads};
-      TRY(check_weights(matrix));
-      if (const int input = task->place.input(); input >= 0)
-        matrix.moments = statistics[static_cast<size_t>(input)].moments;
-      for (size_t i = 0; i < kCandidates.size(); ++i) {
-        const auto format = fitted(kCandidates[i], weight.k);
-        if (!format) {
-          group.options[i].bytes += weight.stored_bytes();
-          continue;
-        }
-        QuantizedMatrix made = quantize_outlier(matrix, *format, {.share = 0});
-        group.options[i].bytes += made.view(weight.name).stored_bytes();
-        group.options[i].error += output_error(matrix, made);
-        if (kCandidates[i] == kProbe) group.probes.emplace(std::string(weight.name), std::move(made));
-      }
+      const HostWeight& weight = task->tensor->weight;
+      const int64_t rows_at_once = std::max<int64_t>(1, options_.weights_at_once / weight.k);
+      for (int64_t first = 0; first < weight.n; first += rows_at_once)
+        TRY(measure_rows(*task, first, std::min(rows_at_once, weight.n - first), statistics, group));
       group.options.back().bytes += weight.stored_bytes();
+      drop_pages(weight.bytes);
     }
     group.probe_error = group.options.front().error;
+    return {};
+  }
+
+  Status measure_rows(const TensorTask& task, int64_t first, int64_t count, const LayerStatistics& statistics, Group& group) {
+    const HostWeight& weight = task.tensor->weight;
+    QuantizedMatrix source;
+    TRY_ASSIGN(const HostWeight part, made_of(count == weight.n ? weight : weight.slice_rows(first, count), source));
+    TRY(check_side_data(part));
+    std::vector<float> values(static_cast<size_t>(count * weight.k));
+    parallel_for(count, options_.threads, [&](int64_t row) { decode_row(part, row, values.data() + row * weight.k); });
+    MatrixToQuantize matrix{.name = weight.name,
+                            .n = count,
+                            .k = weight.k,
+                            .weights = values.data(),
+                            .threads = options_.threads,
+                            .first_row = first};
+    TRY(check_weights(matrix));
+    if (const int input = task.place.input(); input >= 0)
+      matrix.moments = statistics[static_cast<size_t>(input)].moments;
+    for (size_t i = 0; i < kCandidates.size(); ++i) {
+      const auto format = fitted(kCandidates[i], weight.k);
+      if (!format) {
+        if (first == 0) group.options[i].bytes += weight.stored_bytes();
+        continue;
+      }
+      QuantizedMatrix made = quantize_outlier(matrix, *format, {.share = 0});
+      group.options[i].bytes += made.view(weight.name).stored_bytes();
+      group.options[i].error += output_error(matrix, made).lost;
+      if (kCandidates[i] == kProbe) append_rows(group.probes[std::string(weight.name)], std::move(made));
+    }
     return {};
   }
 

@@ -21,7 +21,7 @@ void ShareChooser::measure(const MatrixToQuantize& rows, int64_t all_rows, const
     const auto outliers = static_cast<uint64_t>(std::llround(share * static_cast<double>(all_rows * rows.k)));
     const Step step{
         .share = share,
-        .error = relative_error(rows, quantize_outlier(rows, format, {.share = share, .select = select_})),
+        .error = output_error(rows, quantize_outlier(rows, format, {.share = share, .select = select_})).relative(),
         .bytes = outliers * kOutlierBytes};
     std::vector<Step>& steps = tensor.steps;
     if (!steps.empty() && (step.bytes == steps.back().bytes || step.error >= steps.back().error)) continue;

@@ -14,7 +14,7 @@ namespace quintet {
 using TensorShares = std::map<std::string, double, std::less<>>;
 
 /// Measures tensors one by one, then shares out the bytes. Errors of tensors are compared as shares of what
-/// their outputs are (relative_error), each tensor as good as another.
+/// their outputs are (OutputError::relative), each tensor as good as another.
 class ShareChooser {
  public:
   explicit ShareChooser(OutlierSelect select) : select_(select) {}

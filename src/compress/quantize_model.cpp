@@ -502,29 +502,44 @@ class Quantizer {
 
   Status quantize(size_t index) {
     const TensorTask& task = tasks_[index];
-    QuantizedMatrix source;
-    TRY_ASSIGN(const HostWeight weight, made_of(task.tensor->weight, source));
-    TRY(check_side_data(weight));
+    const HostWeight& weight = task.tensor->weight;
     if (weight.k > 65536 && options_.has_outliers())
       return bad_input(
           fmt::format("tensor {}: found {} inputs, allowed with outliers are 65536", weight.name, weight.k));
-    std::vector<float> values(static_cast<size_t>(weight.n * weight.k));
-    parallel_for(weight.n, options_.threads,
-                 [&](int64_t row) { decode_row(weight, row, values.data() + row * weight.k); });
-    MatrixToQuantize matrix{.name = weight.name,
-                            .n = weight.n,
-                            .k = weight.k,
-                            .weights = values.data(),
-                            .threads = options_.threads};
-    TRY(check_weights(matrix));
-    fold_.apply(task.place, config_, weight.n, weight.k, values.data());
     TRY_ASSIGN(const std::vector<float> moments, moments_of(task));
-    matrix.moments = moments;
     if (task.place.input() >= 0) TRY(prepare_for_gptq(task));
+    // A scale of the whole tensor needs all of it.
+    const bool whole = options_.method == QuantizeMethod::rtn && options_.granularity == Granularity::tensor;
+    const int64_t rows_at_once = whole ? weight.n : std::max<int64_t>(1, options_.weights_at_once / weight.k);
     Made made;
-    TRY_ASSIGN(made.matrix, quantize(matrix, task));
-    made.error = relative_error(matrix, made.matrix);
-    if (options_.plots) made.plot = plot_of(matrix, made.matrix, task.place.layer);
+    OutputError error;
+    for (int64_t first = 0; first < weight.n; first += rows_at_once) {
+      const int64_t count = std::min(rows_at_once, weight.n - first);
+      QuantizedMatrix source;
+      TRY_ASSIGN(const HostWeight part,
+                 made_of(count == weight.n ? weight : weight.slice_rows(first, count), source));
+      TRY(check_side_data(part));
+      std::vector<float> values(static_cast<size_t>(count * weight.k));
+      parallel_for(count, options_.threads,
+                   [&](int64_t row) { decode_row(part, row, values.data() + row * weight.k); });
+      const MatrixToQuantize matrix{.name = weight.name,
+                                    .n = count,
+                                    .k = weight.k,
+                                    .weights = values.data(),
+                                    .moments = moments,
+                                    .threads = options_.threads,
+                                    .first_row = first};
+      TRY(check_weights(matrix));
+      TensorPlace place = task.place;
+      place.first_row += first;
+      fold_.apply(place, config_, count, weight.k, values.data());
+      TRY_ASSIGN(QuantizedMatrix rows, quantize(matrix, task));
+      const OutputError of_rows = output_error(matrix, rows);
+      error.lost += of_rows.lost, error.had += of_rows.had;
+      if (options_.plots && first == 0) made.plot = plot_of(matrix, rows, task.place.layer);
+      append_rows(made.matrix, std::move(rows));
+    }
+    made.error = error.relative();
     made_.emplace(index, std::move(made));
     return {};
   }

@@ -57,6 +57,9 @@ struct QuantizeOptions {
   /// Second moments from elsewhere, instead of calibration: of outlier and gguf alone.
   std::optional<ImportanceMatrix> importance;
   std::string save_importance;  ///< where what calibration finds is written, too; empty: nowhere
+  /// Matrices of more weights are compressed some rows at a time, each part with its share of outliers: a table of a large
+  /// vocabulary would take more memory than all else.
+  int64_t weights_at_once = int64_t{1} << 28;
   bool plots = false;    ///< fill in TensorReport::plot
   bool restart = false;  ///< throw away what a killed command left
   int threads = 0;
@@ -89,7 +92,7 @@ struct TensorReport {
   int64_t weights = 0;
   uint64_t bytes = 0;  ///< outliers included
   int64_t outliers = 0;
-  double error = 0;  ///< relative_error(): of the output, as far as inputs are uncorrelated
+  double error = 0;  ///< OutputError::relative(): of the output, as far as inputs are uncorrelated
   std::string note;  ///< usually empty
   WeightPlot plot;   ///< empty where not asked for (QuantizeOptions::plots), or where resumed behind it
 };

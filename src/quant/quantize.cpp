@@ -38,7 +38,7 @@ Status check_weights(const MatrixToQuantize& matrix) {
     for (int64_t i = 0; i < matrix.k; ++i)
       if (const float value = matrix.weights[row * matrix.k + i]; !(std::abs(value) <= kLargestWeight))
         return bad_input(fmt::format("tensor {}: row {}, column {}: found {}, allowed are numbers up to {}",
-                                     matrix.name, row, i, value, kLargestWeight));
+                                     matrix.name, matrix.first_row + row, i, value, kLargestWeight));
   return {};
 }
 
@@ -87,7 +87,7 @@ QuantizedMatrix quantize_rtn(const MatrixToQuantize& matrix, const IntegerFormat
   return writer.finish();
 }
 
-double relative_error(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized) {
+OutputError output_error(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized) {
   const HostWeight view = quantized.view(matrix.name);
   std::vector<double> lost(static_cast<size_t>(matrix.n)), had(static_cast<size_t>(matrix.n));
   parallel_for(matrix.n, matrix.threads, [&](int64_t row) {
@@ -101,9 +101,28 @@ double relative_error(const MatrixToQuantize& matrix, const QuantizedMatrix& qua
       had[static_cast<size_t>(row)] += moment * w[i] * w[i];
     }
   });
-  double all_lost = 0, all_had = 0;
-  for (size_t i = 0; i < lost.size(); ++i) all_lost += lost[i], all_had += had[i];
-  return all_had > 0 ? all_lost / all_had : 0;
+  OutputError all;
+  for (size_t i = 0; i < lost.size(); ++i) all.lost += lost[i], all.had += had[i];
+  return all;
+}
+
+void append_rows(QuantizedMatrix& to, QuantizedMatrix&& rows) {
+  if (to.n == 0) {
+    to = std::move(rows);
+    return;
+  }
+  QUINTET_CHECK(to.format == rows.format && to.k == rows.k && to.outlier_begin.empty() == rows.outlier_begin.empty() &&
+                    to.in_perm == rows.in_perm,
+                "rows of {} x {} below {} x {}", rows.n, rows.k, to.n, to.k);
+  const auto append = [](auto& all, const auto& more) { all.insert(all.end(), more.begin(), more.end()); };
+  const auto entries = static_cast<uint32_t>(to.outlier_column.size());
+  for (size_t i = 1; i < rows.outlier_begin.size(); ++i) to.outlier_begin.push_back(entries + rows.outlier_begin[i]);
+  append(to.outlier_column, rows.outlier_column);
+  append(to.outlier_value, rows.outlier_value);
+  append(to.blocks, rows.blocks);
+  append(to.row_scales, rows.row_scales);
+  if (to.note.empty()) to.note = std::move(rows.note);
+  to.n += rows.n;
 }
 
 }  // namespace quintet

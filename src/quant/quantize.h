@@ -21,6 +21,7 @@ struct MatrixToQuantize {
   const float* weights = nullptr;  ///< [n, k], finite
   std::span<const float> moments;  ///< [k] mean of x_j^2 over calibration inputs; empty: unknown
   int threads = 0;                 ///< 0: one a core
+  int64_t first_row = 0;           ///< of these rows in the whole matrix, for errors
 };
 
 /// The compressed form; owns its bytes.
@@ -108,8 +109,15 @@ QuantizedMatrix quantize_gptq(const MatrixToQuantize& matrix, const IntegerForma
 /// bad_input, named by tensor and row, where a value is NaN, infinite or too large for a scale in FP16.
 Status check_weights(const MatrixToQuantize& matrix);
 
-/// sum over rows of e H e^T / sum of w H w^T with e the difference of both forms, H the moments' diagonal (1
-/// where unknown): what a matrix's output loses, as far as its inputs are uncorrelated.
-double relative_error(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized);
+/// Sums over rows of e H e^T and w H w^T with e the difference of both forms, H the moments' diagonal (1 where unknown):
+/// what a matrix's output loses, as far as its inputs are uncorrelated, and what it has.
+struct OutputError {
+  double lost = 0, had = 0;
+  double relative() const { return had > 0 ? lost / had : 0; }
+};
+OutputError output_error(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized);
+
+/// Puts the rows of another matrix of the same format and width below those of `to`; an empty `to` becomes them.
+void append_rows(QuantizedMatrix& to, QuantizedMatrix&& rows);
 
 }  // namespace quintet

@@ -102,6 +102,24 @@ TEST_F(Resume, GoesOnToTheSameBytes) {
   }
 }
 
+TEST_F(Resume, RowsAtATimeMakeTheSameModel) {
+  for (const QuantizeMethod method :
+       {QuantizeMethod::rtn, QuantizeMethod::gptq, QuantizeMethod::awq, QuantizeMethod::direct, QuantizeMethod::gguf}) {
+    QuantizeOptions options = options_of(method);
+    options.overrides = {{"token_embd.weight", WeightFormat::q8_0}};
+    const std::string ending = method == QuantizeMethod::gguf ? ".gguf" : "", file = ending.empty() ? "/model.safetensors" : "";
+    const auto whole = run(kTiny + "qwen2.gguf", path("whole") + ending, options);
+    options.weights_at_once = 1000;
+    const auto parts = run(kTiny + "qwen2.gguf", path("parts") + ending, options);
+    ASSERT_TRUE(whole && parts) << message(whole) << message(parts);
+    EXPECT_TRUE(read(path("whole") + ending + file) == read(path("parts") + ending + file)) << describe(options);
+    for (size_t i = 0; i < whole->tensors.size(); ++i)
+      EXPECT_NEAR(whole->tensors[i].error, parts->tensors[i].error, 1e-9);
+    fs::remove_all(path("whole") + ending);
+    fs::remove_all(path("parts") + ending);
+  }
+}
+
 TEST_F(Resume, WhatChangedIsNamed) {
   const std::string source = path("source.gguf"), out = path("out");
   fs::copy_file(kTiny + "llama-plain.gguf", source);

@@ -50,13 +50,14 @@ class CudaEngine : public CudaTest {
 };
 
 TEST_F(CudaEngine, ReplayedStepsGiveTheBitsOfIssuedOnes) {
-  for (const char* shape : {"tiny", "tiny-wide"}) {
+  for (const std::string_view shape : {"tiny", "tiny-wide"}) {
     SCOPED_TRACE(shape);
-    const uint64_t seed = random_();
+    const bool outliers = shape == "tiny-wide";
+    const SyntheticOptions weights{.shape = shape, .format = outliers ? WeightFormat::int4_g128 : WeightFormat::q8_0, .outliers = outliers ? 0.005 : 0, .seed = random_()};
     backend_ = make_cuda_backend({.path = tested_path()}).value();
     const auto eager = make_cuda_backend({.eager = true, .path = tested_path()}).value();
-    const auto model = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *backend_).value();
-    const auto same_model = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *eager).value();
+    const auto model = make_synthetic_model(weights, *backend_).value();
+    const auto same_model = make_synthetic_model(weights, *eager).value();
     const int32_t vocabulary = model->config.vocabulary;
     // Contexts that cross buckets, all kinds of sampling, more penalised tokens than a graph takes.
     std::vector<Request> requests;
@@ -78,7 +79,7 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheBitsOfIssuedOnes) {
     // Alone, and three at a time, on an engine of another size: the same again.
     for (const size_t first : {0, 5, 18}) {
       backend_ = make_cuda_backend({.path = tested_path()}).value();
-      const auto again = make_synthetic_model({.shape = shape, .format = WeightFormat::q8_0, .seed = seed}, *backend_).value();
+      const auto again = make_synthetic_model(weights, *backend_).value();
       const std::vector<Request> few(requests.begin() + static_cast<std::ptrdiff_t>(first), requests.begin() + static_cast<std::ptrdiff_t>(first + (first ? 3 : 1)));
       const auto answers = run(*backend_, *again, few, {.context = 2000, .sequences = 3, .kv_tokens = 6000});
       for (const Request& one : few) EXPECT_EQ(answers.at(one.id), issued.at(one.id)) << "request " << one.id;

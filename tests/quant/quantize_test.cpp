@@ -258,6 +258,35 @@ TEST(Gptq, ASingularHessianRaisesTheDampingAndSaysSo) {
   EXPECT_FALSE(p.gptq({}));
 }
 
+TEST(Rows, PartsPutTogetherAreTheWhole) {
+  const Problem p(24, 256, 8);
+  for (const double share : {0.0, 0.01}) {
+    QuantizedMatrix whole, parts;
+    OutputError error;
+    for (const int64_t count : {1, 16, 7}) {
+      MatrixToQuantize m = p.matrix();
+      m.weights += parts.n * m.k;
+      m.n = count;
+      QuantizedMatrix rows = quantize_outlier(m, {}, {.share = share});
+      const OutputError of_rows = output_error(m, rows);
+      error.lost += of_rows.lost, error.had += of_rows.had;
+      append_rows(parts, std::move(rows));
+    }
+    ASSERT_EQ(parts.n, 24);
+    ASSERT_TRUE(check_side_data(parts.view("w")));
+    const OutputError all = output_error(p.matrix(), parts);
+    EXPECT_NEAR(all.lost, error.lost, 1e-9 * error.lost);
+    EXPECT_NEAR(all.had, error.had, 1e-9 * error.had);
+    if (share == 0) {
+      EXPECT_EQ(parts.blocks, quantize_outlier(p.matrix(), {}, {.share = 0}).blocks);
+    }
+    QuantizedMatrix bytes;
+    for (int i = 0; i < 2; ++i) append_rows(bytes, quantize_direct(p.matrix(), WeightFormat::int8));
+    EXPECT_TRUE(check_side_data(bytes.view("w")));
+    EXPECT_EQ(bytes.row_scales.size(), 48u);
+  }
+}
+
 TEST(Weights, ValuesThatCannotBeAreNamed) {
   for (const float bad : {NAN, INFINITY, -1e6f}) {
     std::vector<float> weights(256, 0.1f);
