@@ -39,13 +39,18 @@ __device__ __forceinline__ float exponential(float x) {
   asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
   return y;
 }
+/// 2^(x - m), zero for a masked x: chosen after the exponential, since the compiler branches around an asm that may be left out.
+__device__ __forceinline__ float exponential(float x, float m) {
+  const float y = exponential(x - m);
+  return x == -INFINITY ? 0.f : y;
+}
 
 /// Factors by which two partial results are brought to a common maximum. A side without keys has factor 0 or is taken
 /// as it is, so that it changes no bit.
 __device__ __forceinline__ void merge_factors(float a, float b, float& fa, float& fb, float& m) {
   m = fmaxf(a, b);
-  fa = a == -INFINITY ? 0.f : exponential(a - m);
-  fb = b == -INFINITY ? 0.f : exponential(b - m);
+  fa = exponential(a, m);
+  fb = exponential(b, m);
 }
 
 __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
@@ -369,7 +374,8 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
       for (int r = 0; r < 2; ++r) {
         const float m = fmaxf(part.maximum[r], tile_max[r]);
         // Nothing seen so far: whatever the factor, it meets zeros; 1 keeps infinities out.
-        factor[r] = m == -INFINITY ? 1.f : exponential(part.maximum[r] - m);
+        const float f = exponential(part.maximum[r] - m);
+        factor[r] = m == -INFINITY ? 1.f : f;
         part.maximum[r] = m;
 #pragma unroll
         for (int i = 0; i < kColumns / 8; ++i) part.acc[i][r * 2] *= factor[r], part.acc[i][r * 2 + 1] *= factor[r];
@@ -381,8 +387,8 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
         float pair[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const float e0 = score[i][r * 2] == -INFINITY ? 0.f : exponential(score[i][r * 2] - part.maximum[r]);
-          const float e1 = score[i][r * 2 + 1] == -INFINITY ? 0.f : exponential(score[i][r * 2 + 1] - part.maximum[r]);
+          const float e0 = exponential(score[i][r * 2], part.maximum[r]);
+          const float e1 = exponential(score[i][r * 2 + 1], part.maximum[r]);
           pair[r] = e0 + e1;
           if (!kTogether) row_sum[r] += pair[r];
           const half2 h = __floats2half2_rn(e0, e1);

@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kPromptAttendThreads, 1) attend_prompt(const _
     for (int r = 0; r < 2; ++r) {
       tile_max[r] = fmaxf(tile_max[r], __shfl_xor_sync(0xffffffffu, tile_max[r], 1));
       tile_max[r] = fmaxf(tile_max[r], __shfl_xor_sync(0xffffffffu, tile_max[r], 2));
-      const float m = fmaxf(part_max[r], tile_max[r]), factor = m == -INFINITY ? 1.f : exponential(part_max[r] - m);
+      const float m = fmaxf(part_max[r], tile_max[r]), f = exponential(part_max[r] - m), factor = m == -INFINITY ? 1.f : f;
       part_max[r] = m;
 #pragma unroll
       for (int i = 0; i < kSums; i += 4) part[i + r * 2] *= factor, part[i + r * 2 + 1] *= factor;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kPromptAttendThreads, 1) attend_prompt(const _
 #pragma unroll
       for (int n = 0; n < kKeyTile / 8; ++n) {
         const float s0 = score[n * 4 + r * 2], s1 = score[n * 4 + r * 2 + 1];
-        const float e0 = s0 == -INFINITY ? 0.f : exponential(s0 - m), e1 = s1 == -INFINITY ? 0.f : exponential(s1 - m);
+        const float e0 = exponential(s0, m), e1 = exponential(s1, m);
         row_sum += e0 + e1;
         const half2 h = __floats2half2_rn(e0, e1);
         probability[n / 2][n % 2 * 2 + r] = *reinterpret_cast<const uint32_t*>(&h);

@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kSplitWarps * 32, 1) attend_splits(const __gri
           }
         tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 1));
         tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 2));
-        const float m = fmaxf(part.maximum[r], tile_max), factor = m == -INFINITY ? 1.f : exponential(part.maximum[r] - m);
+        const float m = fmaxf(part.maximum[r], tile_max), f = exponential(part.maximum[r] - m), factor = m == -INFINITY ? 1.f : f;
         part.maximum[r] = m;
 #pragma unroll
         for (int i = 0; i < kDim / 8; ++i) part.acc[i][r * 2] *= factor, part.acc[i][r * 2 + 1] *= factor;
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kSplitWarps * 32, 1) attend_splits(const __gri
 #pragma unroll
         for (int n = 0; n < kKeyTile / 8; ++n) {
           const float s0 = score[n][r * 2], s1 = score[n][r * 2 + 1];
-          const float e0 = s0 == -INFINITY ? 0.f : exponential(s0 - m), e1 = s1 == -INFINITY ? 0.f : exponential(s1 - m);
+          const float e0 = exponential(s0, m), e1 = exponential(s1, m);
           row_sum += e0 + e1;
           const half2 h = __floats2half2_rn(e0, e1);
           probability[n][r] = *reinterpret_cast<const uint32_t*>(&h);

@@ -107,16 +107,19 @@ __global__ void __launch_bounds__(kNormBlockThreads) norm_rows(const __grid_cons
     });
     post_scale = row_scale(0, p.post_eps);
   }
+  float partial[kEach][8];  // all chunks are on their way before the first is met
+  each([&](int i, int, int column) {
+    if (column >= p.hidden) return;
+    load_8(residual + column, kept[i]);
+    if (p.partial) added(column, partial[i]);
+  });
   each([&](int i, int chunk, int column) {
     float squares = 0;
     if (column < p.hidden) {
       float(&r)[8] = kept[i];
-      load_8(residual + column, r);
       if (p.partial) {
-        float v[8];
-        added(column, v);
 #pragma unroll
-        for (int j = 0; j < 8; ++j) r[j] += p.post_weight ? v[j] * post_scale * p.post_weight[column + j] : v[j];
+        for (int j = 0; j < 8; ++j) r[j] += p.post_weight ? partial[i][j] * post_scale * p.post_weight[column + j] : partial[i][j];
         float4* at = reinterpret_cast<float4*>(residual + column);
         at[0] = make_float4(r[0], r[1], r[2], r[3]);
         at[1] = make_float4(r[4], r[5], r[6], r[7]);
