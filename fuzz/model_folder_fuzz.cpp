@@ -1,7 +1,6 @@
 // A model on disk made of any bytes: the files of a Hugging Face folder, or the parts of a split GGUF.
-// Input: 'h' or 'g', then the files with kSeparator between them. h: config.json,
-// model.safetensors.index.json, model.safetensors, model-2.safetensors (empty ones are not written). g: the
-// parts, in order.
+// Input: 'h' or 'g', then the files with kSeparator between them. h: those of kNames (empty ones are not
+// written). g: the parts, in order.
 #include <unistd.h>
 
 #include <cstddef>
@@ -15,12 +14,18 @@
 
 #include "base/check.h"
 #include "io/model_files.h"
+#include "quant/quantize.h"
 
 using namespace quintet;
 
 namespace {
 
 constexpr std::string_view kSeparator = "\n--8<--\n";
+constexpr const char* kNames[] = {"config.json",          "model.safetensors.index.json",
+                                  "model.safetensors",    "model-2.safetensors",
+                                  "quantize_config.json", "metadata.gguf",
+                                  "tokenizer.json",       "job_new.json"};
+constexpr int64_t kMostRows = 4;  ///< of a tensor that are decoded
 
 /// One folder a process, in memory where the machine has a place for that.
 struct Folder {
@@ -48,6 +53,15 @@ std::vector<std::string_view> split(std::string_view text) {
   return parts;
 }
 
+/// The first rows as a loader takes them: made where they need to be, checked, decoded.
+void decode(const HostWeight& weight) {
+  QuantizedMatrix made;
+  const auto some = made_of(weight.slice_rows(0, std::min(weight.n, kMostRows)), made);
+  if (!some || !check_side_data(*some)) return;
+  std::vector<float> row(static_cast<size_t>(some->k));
+  for (int64_t i = 0; i < some->n; ++i) decode_row(*some, i, row.data());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -60,9 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (size_t i = 0; i < parts.size(); ++i)
       folder.write(fmt::format("m-{:05}-of-{:05}.gguf", i + 1, parts.size()), parts[i]);
   } else {
-    constexpr const char* kNames[] = {"config.json", "model.safetensors.index.json", "model.safetensors",
-                                      "model-2.safetensors"};
-    for (size_t i = 0; i < std::min<size_t>(parts.size(), 4); ++i)
+    for (size_t i = 0; i < std::min(parts.size(), std::size(kNames)); ++i)
       if (!parts[i].empty()) folder.write(kNames[i], parts[i]);
   }
   for (const bool weights : {true, false}) {
@@ -75,10 +87,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const auto& tensor : files->tensors()) {
       QUINTET_CHECK(files->find(tensor.weight.name) == &tensor);
       QUINTET_CHECK(
+          tensor.weight.maker ||
           format_bytes_of(tensor.weight.format, static_cast<uint64_t>(tensor.weight.n * tensor.weight.k)) ==
-          tensor.weight.bytes.size());
+              tensor.weight.bytes.size());
       for (const auto byte : tensor.weight.bytes) sum += byte;
+      decode(tensor.weight);
     }
+    QUINTET_CHECK(!files->require("no such name") || files->find("no such name"));
     QUINTET_CHECK(files->file_bytes() <= size && sum <= 255 * size);
   }
   return 0;

@@ -1,7 +1,7 @@
 // Any bytes as a chat template with a conversation and variables: an error that names the template or the
 // input, or valid UTF-8 within the limit, and the same again.
 //
-// An input has up to three parts between lines of "---": template, messages (JSON), variables (JSON).
+// An input has up to four parts between lines of "---": template, messages, variables, tools (JSON).
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -38,7 +38,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   input.messages_json = take_part(rest);
   if (input.messages_json.empty()) input.messages_json = R"([{"role": "user", "content": "Grüße"}])";
   input.extra_json = take_part(rest);
-  input.tools_json = R"([{"type": "function", "function": {"name": "f", "parameters": {"x": 1.5}}}])";
+  input.tools_json = take_part(rest);
+  if (input.tools_json.empty())
+    input.tools_json = R"([{"type": "function", "function": {"name": "f", "parameters": {"x": 1.5}}}])";
   input.bos_token = "<s>";
   input.now_unix_s = 1764547200;
   const auto text = (*parsed).render(input);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seeds of fuzz/corpus/gguf, safetensors and model_folder: small files, whole ones and one for each kind of fault."""
+"""Writes the seeds of fuzz/corpus/gguf, safetensors, model_folder and foreign_weights: small files, whole ones and one for
+each kind of fault."""
 
 import json
 import os
@@ -152,9 +153,11 @@ def safetensors_seeds():
                                b'"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', b"xy")
 
 
-def folder_of(config, index=b"", model=b"", second=b""):
-    texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (config, index)]
-    return b"h" + b"\n--8<--\n".join([*texts, model, second])
+def folder_of(config, index=b"", model=b"", second=b"", quantize_config=b"", metadata=b"", tokenizer=b"", job=b""):
+    files = [config, index, model, second, quantize_config, metadata, tokenizer, job]
+    while len(files) > 4 and not files[-1] and files[-1] != {}:
+        files.pop()
+    return b"h" + b"\n--8<--\n".join(file if isinstance(file, bytes) else json.dumps(file).encode() for file in files)
 
 
 def split_of(*parts):
@@ -202,10 +205,195 @@ def folder_seeds():
     yield "pickle", split_of(b"PK\3\4" + bytes(20))
     yield "page", split_of(b"<!DOCTYPE html>")
     yield "two_models", b"g" + b"\n--8<--\n" * 7
+    yield from own_folder_seeds()
+    yield from foreign_folder_seeds()
+
+
+def own_folder_seeds():
+    """Folders that `quintet quantize` writes."""
+    def config_of(formats, **more):
+        return {"quantization_config": {"quant_method": "quintet", "version": 1, "formats": formats, **more}}
+
+    whole = config_of({"w": "int4_g128"})
+    w, block = entry("U8", [2, 66], 0, 132), bytes(132)
+    outliers = safetensors({"w": w, "w.outlier_rows": entry("U32", [3], 132, 144),
+                            "w.outlier_columns": entry("U16", [1], 144, 146), "w.outlier_values": entry("F16", [1], 146, 148),
+                            "norm": entry("F32", [2], 148, 156)},
+                           block + struct.pack("<3IHe", 0, 0, 1, 5, 0.5) + bytes(8))
+    yield "own", folder_of(whole, model=outliers)
+    yield "own_metadata", folder_of(whole, model=outliers, metadata=gguf([key("general.architecture", STRING, "llama")]))
+    yield "own_row_scales", folder_of(config_of({"w": "fp8"}), model=safetensors(
+        {"w": entry("U8", [2, 32], 0, 64), "w.row_scales": entry("F32", [2], 64, 72)}, bytes(64) + struct.pack("<2f", 1, 2)))
+    yield "own_width", folder_of(whole, model=safetensors({"w": entry("U8", [2, 65], 0, 130)}, bytes(130)))
+    yield "own_empty", folder_of(whole, model=safetensors({"w": entry("U8", [0, 66], 0, 0)}))
+    yield "own_few_rows", folder_of(whole, model=safetensors({"w": w, "w.outlier_rows": entry("U32", [1], 132, 136)}, bytes(136)))
+    yield "own_no_columns", folder_of(whole, model=safetensors({"w": w, "w.outlier_rows": entry("U32", [3], 132, 144)}, bytes(144)))
+    yield "own_columns", folder_of(whole, model=safetensors(
+        {"w": w, "w.outlier_rows": entry("U32", [3], 132, 144), "w.outlier_columns": entry("F16", [1], 144, 146)}, bytes(146)))
+    yield "own_missing", folder_of(config_of({"w": "int4_g128", "v": "q8_0"}), model=outliers)
+    yield "own_format", folder_of(config_of({"w": "int5"}), model=outliers)
+    yield "own_format_number", folder_of(config_of({"w": 5}), model=outliers)
+    yield "own_version", folder_of(config_of({}, version=2), model=outliers)
+    yield "own_no_version", folder_of(config_of({}, version=None), model=outliers)
+    yield "own_no_model", folder_of(whole)
+
+
+def foreign_folder_seeds():
+    """Folders of other tools: only the way to foreign_weights, which has seeds of its own."""
+    gptq = {"bits": 4, "group_size": 32, "sym": True}
+    model = safetensors({"a.qweight": entry("I32", [4, 8], 0, 128), "a.qzeros": entry("I32", [1, 1], 128, 132),
+                         "a.scales": entry("F16", [1, 8], 132, 148), "norm": entry("F32", [2], 148, 156)},
+                        bytes(128) + b"\x77" * 4 + bytes(24))
+    yield "gptq_whole", folder_of({"quantization_config": {"quant_method": "gptq", **gptq}}, model=model)
+    yield "gptq_sidecar", folder_of({}, model=model, quantize_config=gptq)
+    yield "gptq_indexed", folder_of({}, {"weight_map": {name: "model.safetensors" for name in ("a.qweight", "a.qzeros", "a.scales")}},
+                                    model, quantize_config=gptq)
+    yield "exl2", folder_of({}, model=model, job={})
+    yield "tokenizer_alone", folder_of(b"", tokenizer={})
+    yield "two_files", folder_of({}, second=model)
+    yield "empty_shape", folder_of({}, model=safetensors({"a": entry("F32", [1 << 40, 1 << 40, 0], 0, 0)}))
+
+
+def foreign(scheme, tensors, sidecar=b"", data=b"\x88"):
+    """One input of foreign_weights_fuzz: tensors {name: (dtype, sizes...)}; data {name: bytes} or what all are filled with."""
+    config = scheme if isinstance(scheme, bytes) else json.dumps({"quantization_config": scheme}).encode()
+    lines = "\n".join(" ".join([name, *map(str, parts)]) for name, parts in tensors.items()).encode()
+    if isinstance(data, dict):
+        data = b"".join(data[name] for name in tensors)
+    return b"\n--8<--\n".join((config, sidecar if isinstance(sidecar, bytes) else json.dumps(sidecar).encode(), lines, data))
+
+
+def foreign_seeds():
+    yield from scheme_seeds()
+    yield from integer_seeds()
+    yield from rows_seeds()
+    yield from nf4_seeds()
+
+
+def scheme_seeds():
+    def group(weights, **more):
+        return {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g": {"weights": weights}}, **more}
+
+    gptq = {"quant_method": "gptq"}
+    schemes = {
+        "dense": None, "list": [], "no_method": {}, "keys": {"bits": 4, "method": "x"}, "method": {"quant_method": "hqq"},
+        "method_number": {"quant_method": 4}, "bits_text": {**gptq, "bits": "four"}, "bits_5": {**gptq, "bits": 5},
+        "bits_list": {**gptq, "bits": [4]}, "group_20": {**gptq, "group_size": 20}, "sym_text": {**gptq, "sym": "yes"},
+        "marlin": {**gptq, "checkpoint_format": "marlin"}, "awq_3": {"quant_method": "awq", "w_bit": 3},
+        "awq_gemv": {"quant_method": "awq", "version": "gemv"}, "bnb_8": {"quant_method": "bitsandbytes", "load_in_8bit": True},
+        "bnb_fp4": {"quant_method": "bitsandbytes", "load_in_4bit": True}, "no_groups": {"quant_method": "compressed-tensors"},
+        "no_weights": {"quant_method": "compressed-tensors", "config_groups": {"g": {}}},
+        "strategy": group({"strategy": "block", "num_bits": 4}), "marlin_24": group({}, format="marlin-24"),
+        "int_4": group({"num_bits": 4}, format="int-quantized"), "int_block": group({"strategy": "block"}, format="int-quantized"),
+        "two_groups": {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {
+            "a": {"weights": {"strategy": "channel"}},
+            "b": {"format": "pack-quantized", "weights": {"num_bits": 4, "strategy": "channel"}}}},
+        "fp8_blocks": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    }
+    for name, scheme in schemes.items():
+        yield f"scheme_{name}", foreign(scheme, {})
+    yield "scheme_sidecar_list", foreign(b"{}", {}, b"[]")
+    yield "scheme_sidecar_deep", foreign(b"{}", {}, b'{"bits":' + b"[" * 300 + b"]" * 300 + b"}")
+
+
+def integer_seeds():
+    """Codes under scales and zero points of groups: GPTQ, AWQ, compressed-tensors."""
+    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    parts = {"a.qweight": ("I32", 8, 8), "a.qzeros": ("I32", 2, 1), "a.scales": ("F16", 2, 8), "norm": ("F32", 3)}
+    in_order = struct.pack("<64i", *(i // 32 for i in range(64)))
+    mixed = struct.pack("<64i", *(i % 2 for i in range(64)))
+
+    def with_groups(g_idx):
+        return {**parts, "a.g_idx": ("I32", 64)}, {"a.qweight": bytes(range(256)), "a.qzeros": b"\x77" * 8, "a.scales": b"\x88" * 32,
+                                                   "norm": bytes(12), "a.g_idx": g_idx}
+
+    for name, g_idx in (("order", in_order), ("act_order", mixed), ("far_group", bytes(252) + b"\2\0\0\0"), ("unequal", bytes(256))):
+        tensors, data = with_groups(g_idx)
+        yield f"gptq_{name}", foreign(gptq, tensors, data=data)
+    yield "gptq_asymmetric", foreign({**gptq, "sym": False, "checkpoint_format": "gptq_v2"}, parts)
+    yield "gptq_not_symmetric", foreign(gptq, parts, data=b"\x31\x75")
+    yield "gptq_3", foreign({**gptq, "bits": 3, "group_size": -1, "sym": False},
+                            {"a.qweight": ("I32", 3, 32), "a.qzeros": ("I32", 1, 3), "a.scales": ("F32", 1, 32)})
+    yield "gptq_8", foreign(b"{}", {"a.qweight": ("I32", 16, 4), "a.qzeros": ("I32", 1, 1), "a.scales": ("BF16", 1, 4)},
+                            {"bits": 8, "group_size": 64}, b"\x7f")
+    yield "gptq_no_zeros", foreign(gptq, {"a.qweight": ("I32", 8, 8)})
+    yield "gptq_dtype", foreign(gptq, {**parts, "a.scales": ("I16", 2, 8)})
+    yield "gptq_empty", foreign(gptq, {"a.qweight": ("I32", 1 << 60, 0)})
+    yield "gptq_half_group", foreign({**gptq, "group_size": 128}, {**parts, "a.qzeros": ("I32", 0, 1), "a.scales": ("F16", 0, 8)})
+    yield "gptq_half_word", foreign(gptq, {"a.qweight": ("I32", 4, 4), "a.qzeros": ("I32", 1, 0), "a.scales": ("F16", 1, 4)})
+    yield "gptq_beside_dense", foreign(gptq, {**parts, "a.weight": ("F16", 8, 64)})
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"}
+    parts = {"a.qweight": ("I32", 32, 1), "a.qzeros": ("I32", 1, 1), "a.scales": ("F16", 1, 8)}
+    yield "awq", foreign(awq, parts)
+    yield "awq_symmetric", foreign({**awq, "group_size": -1}, {name: part for name, part in parts.items() if name != "a.qzeros"})
+
+    def packed(**weights):
+        return {"quant_method": "compressed-tensors", "format": "pack-quantized",
+                "config_groups": {"g": {"weights": {"num_bits": 4, "strategy": "group", "group_size": 32, **weights}}}}
+
+    parts = {"a.weight_shape": ("I64", 2), "a.weight_packed": ("I32", 4, 8), "a.weight_scale": ("F16", 4, 2)}
+    data = {"a.weight_shape": struct.pack("<2q", 4, 64), "a.weight_packed": bytes(128), "a.weight_scale": b"\x11" * 16,
+            "a.weight_zero_point": b"\x21\x43" * 4, "a.weight_g_idx": bytes(256)}
+    yield "packed", foreign(packed(), parts, data=data)
+    yield "packed_zeros", foreign(packed(symmetric=False), {**parts, "a.weight_zero_point": ("I32", 1, 2)}, data=data)
+    yield "packed_g_idx", foreign(packed(actorder="group"), {**parts, "a.weight_g_idx": ("I32", 64)}, data=data)
+    yield "packed_channel", foreign(packed(strategy="channel"), {**parts, "a.weight_scale": ("F16", 4, 1), "a.weight_shape": ("I32", 2)},
+                                    data={**data, "a.weight_shape": struct.pack("<2i", 4, 64), "a.weight_scale": bytes(8)})
+    yield "packed_shape", foreign(packed(), parts, data={**data, "a.weight_shape": struct.pack("<2q", -1, 64)})
+
+
+def rows_seeds():
+    """E4M3 or bytes under scales of rows."""
+    fp8 = {"quant_method": "fp8"}
+    yield "fp8", foreign(fp8, {"a.weight": ("F8_E4M3", 2, 32), "a.weight_scale": ("F32",), "norm": ("F32", 1)}, data=b"\1\2\3\x3f")
+    yield "fp8_rows", foreign(fp8, {"a.weight": ("F8_E4M3", 3, 64), "a.weight_scale": ("BF16", 3, 1), "a.input_scale": ("F32",)})
+    yield "int8", foreign({"quant_method": "compressed-tensors", "format": "int-quantized",
+                           "config_groups": {"g": {"weights": {"strategy": "channel"}}}},
+                          {"a.weight": ("I8", 2, 32), "a.weight_scale": ("F16", 2)})
+    yield "int8_zeros", foreign({"quant_method": "compressed-tensors", "format": "int-quantized",
+                                 "config_groups": {"g": {"weights": {"strategy": "channel"}}}},
+                                {"a.weight": ("I8", 2, 32), "a.weight_scale": ("F16", 2, 1), "a.weight_zero_point": ("I8", 2, 1)})
+    yield "fp8_width", foreign(fp8, {"a.weight": ("F8_E4M3", 2, 31), "a.weight_scale": ("F32", 1)})
+    yield "fp8_nan", foreign(fp8, {"a.weight": ("F8_E4M3", 2, 32), "a.weight_scale": ("F32", 1)}, data=b"\xff")
+
+
+def nf4_seeds():
+    """NF4 of bitsandbytes, scales of blocks in FP32 or in bytes again."""
+    bnb = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    levels = struct.pack("<16f", -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+                         -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+                         0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
+    mark = "a.weight.quant_state.bitsandbytes__nf4"
+
+    def nf4(state, nested=False, levels=levels, **more):
+        state = state if isinstance(state, bytes) else json.dumps(state).encode()
+        tensors = {mark: ("U8", len(state)), "a.weight": ("U8", 64, 1), "a.weight.quant_map": ("F32", 16),
+                   "a.weight.absmax": ("U8" if nested else "F32", 2)}
+        data = {mark: state, "a.weight": bytes(range(64)), "a.weight.quant_map": levels,
+                "a.weight.absmax": b"\1\2" if nested else struct.pack("<2f", 1, 2), "a.weight.nested_absmax": struct.pack("<f", 1),
+                "a.weight.nested_quant_map": bytes(1024)}
+        if nested:
+            tensors |= {"a.weight.nested_absmax": ("F32", 1), "a.weight.nested_quant_map": ("F32", 256)}
+        return foreign(bnb, {**tensors, **more}, data=data)
+
+    state = {"shape": [2, 64], "blocksize": 64}
+    yield "nf4", nf4(state)
+    yield "nf4_nested", nf4({**state, "nested_blocksize": 256, "nested_offset": 0.5}, nested=True)
+    yield "nf4_no_shape", nf4({"shape": [2]})
+    yield "nf4_no_json", nf4(b"shape")
+    yield "nf4_large", nf4({"shape": [2, 1 << 40]})
+    yield "nf4_block", nf4({**state, "blocksize": (1 << 63) - 64})
+    yield "nf4_block_text", nf4({**state, "blocksize": "64"})
+    yield "nf4_nested_block", nf4({**state, "nested_blocksize": (1 << 63) - 1}, nested=True)
+    yield "nf4_width", nf4({"shape": [4, 32]})
+    yield "nf4_levels", nf4(state, levels=bytes(64))
+    yield "nf4_deep", nf4(b'{"shape":' + b"[" * 300 + b"]" * 300 + b"}")
+    yield "nf4_long_state", foreign(bnb, {mark: ("U8", 65537)})
 
 
 def main():
-    for name, seeds in (("gguf", gguf_seeds()), ("safetensors", safetensors_seeds()), ("model_folder", folder_seeds())):
+    for name, seeds in (("gguf", gguf_seeds()), ("safetensors", safetensors_seeds()), ("model_folder", folder_seeds()),
+                        ("foreign_weights", foreign_seeds())):
         folder = os.path.join(ROOT, "fuzz", "corpus", name)
         os.makedirs(folder, exist_ok=True)
         for seed, content in seeds:

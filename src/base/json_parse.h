@@ -10,6 +10,8 @@
 
 namespace quintet {
 
+inline constexpr int kMostJsonDepth = 256;  ///< of a tree
+
 /// Where the first NUL byte lies, npos where there is none.
 inline size_t find_nul(std::string_view text) { return text.find('\0'); }
 
@@ -36,12 +38,37 @@ inline std::string json_reason(const nlohmann::json::exception& fault) {
   return std::string(reason.substr(0, kMostBytes));
 }
 
-/// The value of `text`, discarded where it is no JSON. `callback` is nlohmann's: it sees the events and may
-/// leave values out. Json: nlohmann::json, or ordered_json, whose objects keep their order and take quadratic time
-/// to fill: for short texts alone.
+/// Whether objects and arrays of `text` stand within one another at most `limit` deep, whatever else it
+/// holds.
+inline bool is_json_within(std::string_view text, int limit) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\')
+        ++i;  // what follows ends no string
+      else if (c == '"')
+        in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > limit) return false;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return true;
+}
+
+/// The value of `text`, discarded where it is no JSON or deeper than kMostJsonDepth: nlohmann copies and
+/// prints a tree by recursion, so that a deep one would end the stack. `callback` is nlohmann's: it sees the
+/// events and may leave values out. Json: nlohmann::json, or ordered_json, whose objects keep their order and
+/// take quadratic time to fill: for short texts alone.
 template <class Json = nlohmann::json>
 Json parse_json_tree(std::string_view text, typename Json::parser_callback_t callback = nullptr) {
-  if (find_nul(text) != std::string_view::npos) return Json(Json::value_t::discarded);
+  if (find_nul(text) != std::string_view::npos || !is_json_within(text, kMostJsonDepth))
+    return Json(Json::value_t::discarded);
   return Json::parse(text, std::move(callback), /*allow_exceptions=*/false);
 }
 

@@ -23,6 +23,8 @@ namespace {
 using Kind = ForeignScheme::Kind;
 using Parts = std::map<std::string, const FolderTensor*, std::less<>>;
 
+constexpr int64_t kMostSize = int64_t{1} << 24;  ///< outputs, inputs: products of two of them and of bits fit 64 bits
+
 /// A module's tensors by what follows its name, and the checks of them.
 struct Module {
   std::string name;
@@ -37,7 +39,7 @@ struct Module {
     return fmt::format("{}: tensor {}", at == parts.end() ? parts.begin()->second->path : at->second->path,
                        printable(fmt::format("{}.{}", name, part)));
   }
-  /// The part, of this dtype and shape; -1 stands for any size.
+  /// The part, of this dtype and shape; -1 stands for any size from 1 to kMostSize.
   Result<const SafeTensor*> require(std::string_view part, std::initializer_list<std::string_view> dtypes,
                                     std::vector<int64_t> shape) const {
     const SafeTensor* tensor = find(part);
@@ -49,10 +51,14 @@ struct Module {
       known = known || tensor->dtype == dtype;
     }
     bool fits = tensor->shape.size() == shape.size();
-    for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] < 0 || tensor->shape[i] == shape[i];
+    std::vector<std::string> sizes;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      sizes.push_back(shape[i] < 0 ? fmt::format("1 to {}", kMostSize) : fmt::format("{}", shape[i]));
+      fits = fits && (shape[i] < 0 ? tensor->shape[i] >= 1 && tensor->shape[i] <= kMostSize : tensor->shape[i] == shape[i]);
+    }
     if (known && fits) return tensor;
     return bad_input(fmt::format("{}: found {} [{}], allowed is {} [{}]", where(part), tensor->dtype,
-                                 fmt::join(tensor->shape, ", "), names, fmt::join(shape, ", ")));
+                                 fmt::join(tensor->shape, ", "), names, fmt::join(sizes, ", ")));
   }
 };
 
@@ -76,9 +82,9 @@ uint32_t field(const uint8_t* words, int64_t stride, int64_t index, int bits) {
 Result<IntegerFormat> family_member(const Module& module, const ForeignScheme& scheme, int64_t k) {
   const int64_t group = scheme.group < 0 ? k : scheme.group;
   for (const int own : {128, 64, 32})
-    if (group % own == 0 && k % own == 0)
+    if (group % own == 0 && k % group == 0)
       return IntegerFormat{.bits = scheme.bits, .group = own, .minimum = !scheme.symmetric};
-  return bad_input(fmt::format("{}: found groups of {} of {} inputs, allowed are multiples of 32",
+  return bad_input(fmt::format("{}: found groups of {} of {} inputs, allowed are multiples of 32 that divide them",
                                module.where(module.parts.begin()->first), group, k));
 }
 
@@ -110,7 +116,7 @@ class IntegerMaker : public WeightMaker {
     });
     if (std::find(odd.begin(), odd.end(), 1) != odd.end())
       return bad_input(fmt::format("tensor {}: found zero points other than {}, allowed in a symmetric model is that one",
-                                   name_, format_.code_offset()));
+                                   printable(name_), format_.code_offset()));
     QuantizedMatrix made = writer.finish();
     made.in_perm = in_perm_;
     return made;
@@ -284,6 +290,9 @@ class Nf4Maker : public WeightMaker {
 Result<ForeignWeight> make_gptq(const Module& module, const ForeignScheme& scheme) {
   TRY_ASSIGN(const SafeTensor* qweight, module.require("qweight", {"I32"}, {-1, -1}));
   const int64_t n = qweight->shape[1], k = qweight->shape[0] * 32 / scheme.bits;
+  if (n * scheme.bits % 32 != 0)  // the zero points of a group fill whole words
+    return bad_input(fmt::format("{}: found {} outputs of {} bits, allowed are whole words of 32", module.where("qweight"), n,
+                                 scheme.bits));
   TRY_ASSIGN(const IntegerFormat format, family_member(module, scheme, k));
   const int64_t groups = scheme.group < 0 ? 1 : k / scheme.group;
   auto maker = std::make_unique<GptqMaker>(module.name + ".weight", scheme, format, n, k);
@@ -321,8 +330,8 @@ Result<ForeignWeight> make_packed(const Module& module, const ForeignScheme& sch
                                                         uint64_t{load_u32(shape->bytes.data() + 8 * i + 4)} << 32);
   };
   const int64_t n = size(0), k = size(1);
-  if (n < 1 || k < 1 || n > (1 << 24) || k > (1 << 24))
-    return bad_input(fmt::format("{}: found {} x {}, allowed are 1 to {}", module.where("weight_shape"), n, k, 1 << 24));
+  if (n < 1 || k < 1 || n > kMostSize || k > kMostSize)
+    return bad_input(fmt::format("{}: found {} x {}, allowed are 1 to {}", module.where("weight_shape"), n, k, kMostSize));
   if (module.find("weight_g_idx"))
     return bad_input(fmt::format("{}: found inputs in another order, allowed is their own", module.where("weight_g_idx")));
   ForeignScheme own = scheme;
@@ -354,6 +363,10 @@ Result<ForeignWeight> make_rows(const Module& module) {
   if (maker->k % kSmallBlockWeights != 0)
     return bad_input(fmt::format("{}: found {} inputs, allowed are multiples of {}", module.where("weight"), maker->k,
                                  kSmallBlockWeights));
+  // Some writers store them though they are all 0.
+  if (const SafeTensor* zeros = module.find("weight_zero_point"))
+    if (std::any_of(zeros->bytes.begin(), zeros->bytes.end(), [](uint8_t byte) { return byte != 0; }))
+      return bad_input(fmt::format("{}: found a zero point other than 0, allowed is 0", module.where("weight_zero_point")));
   ForeignWeight made{.format = maker->format, .n = n, .k = maker->k};
   made.maker = std::move(maker);
   return made;
@@ -362,6 +375,9 @@ Result<ForeignWeight> make_rows(const Module& module) {
 Result<ForeignWeight> make_nf4(const Module& module) {
   constexpr std::string_view kState = "weight.quant_state.bitsandbytes__nf4";
   TRY_ASSIGN(const SafeTensor* state, module.require(kState, {"U8"}, {-1}));
+  constexpr size_t kMostStateBytes = 1 << 16;  // a tree takes many times its text
+  if (state->bytes.size() > kMostStateBytes)
+    return bad_input(fmt::format("{}: found {} bytes, allowed are {}", module.where(kState), state->bytes.size(), kMostStateBytes));
   const auto json = parse_json_tree(
       std::string_view(reinterpret_cast<const char*>(state->bytes.data()), state->bytes.size()));
   const auto fault = [&](std::string_view key, std::string_view allowed) {
@@ -379,12 +395,13 @@ Result<ForeignWeight> make_nf4(const Module& module) {
       !json["shape"][0].is_number_unsigned() || !json["shape"][1].is_number_unsigned())
     return fault("shape", "two sizes");
   const auto n = json["shape"][0].get<int64_t>(), k = json["shape"][1].get<int64_t>();
-  if (n < 1 || k < 1 || n > (1 << 24) || k > (1 << 24)) return fault("shape", "two sizes up to 2^24");
+  if (n < 1 || k < 1 || n > kMostSize || k > kMostSize) return fault("shape", "two sizes from 1 to 2^24");
   auto maker = std::make_unique<Nf4Maker>();
   maker->name = module.name + ".weight";
   maker->k = k;
   maker->block = whole("blocksize", 64);
-  if (maker->block < 64 || maker->block % 64 != 0) return fault("blocksize", "a multiple of 64");
+  if (maker->block < 64 || maker->block % 64 != 0 || maker->block > kMostSize)
+    return fault("blocksize", "a multiple of 64 up to 2^24");
   if (k % kNf4BlockWeights != 0)
     return bad_input(fmt::format("{}: found {} inputs, allowed are multiples of 64", module.where("weight"), k));
   TRY_ASSIGN(maker->weight, module.require("weight", {"U8"}, {n * k / 2, 1}));
@@ -396,7 +413,8 @@ Result<ForeignWeight> make_nf4(const Module& module) {
                                    load_float(*map, i), kNf4Values[i]));
   if (module.find("weight.nested_absmax")) {
     maker->nested_block = whole("nested_blocksize", 256);
-    if (maker->nested_block < 1) return fault("nested_blocksize", "a whole number above 0");
+    if (maker->nested_block < 1 || maker->nested_block > kMostSize)
+      return fault("nested_blocksize", "a whole number from 1 to 2^24");
     if (json.contains("nested_offset") && json["nested_offset"].is_number()) maker->offset = json["nested_offset"].get<float>();
     TRY_ASSIGN(maker->absmax, module.require("weight.absmax", {"U8"}, {blocks}));
     TRY_ASSIGN(maker->nested_absmax, module.require("weight.nested_absmax", {"F32"},
@@ -455,6 +473,9 @@ Result<ForeignModel> find_foreign_weights(const ForeignScheme& scheme, const std
       }
     TRY_ASSIGN(ForeignWeight weight, make_weight(module, scheme));
     weight.name = module.name + ".weight";
+    if (const auto at = by_name.find(weight.name); at != by_name.end() && !used.contains(at->second))
+      return bad_input(fmt::format("{}: tensor {}: found it beside {}, allowed is one of the two", at->second->path,
+                                   printable(weight.name), printable(name)));
     weight.file = tensor.file;
     model.weights.push_back(std::move(weight));
   }

@@ -117,6 +117,13 @@ Result<WeightMap> read_index(const std::string& path, std::string_view text) {
   return map;
 }
 
+/// Beside a size of 0 the other ones may be anything: their product need not fit 64 bits.
+Status check_not_empty(std::string_view path, const SafeTensor& tensor) {
+  if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) == tensor.shape.end()) return {};
+  return bad_input(fmt::format("{}: tensor {}: found the shape [{}], allowed are sizes of 1 and more", path,
+                               printable(tensor.name), fmt::join(tensor.shape, ", ")));
+}
+
 /// The view of one safetensors tensor; nothing where it is a buffer that no model of ours needs (counters,
 /// masks).
 Result<std::optional<ModelTensor>> view_of(const std::string& path, const SafeTensor& tensor, int32_t file) {
@@ -133,6 +140,7 @@ Result<std::optional<ModelTensor>> view_of(const std::string& path, const SafeTe
   else
     return bad_input(fmt::format("{}: tensor {}: found the dtype {}, allowed are F32, F16 and BF16", path,
                                  printable(tensor.name), tensor.dtype));
+  TRY(check_not_empty(path, tensor));
   view.weight.name = tensor.name;
   view.shape = tensor.shape;
   view.weight.bytes = tensor.bytes;
@@ -338,23 +346,30 @@ Status ModelFiles::add_compressed_tensor(const SafeTensor& tensor, WeightFormat 
   if (tensor.dtype != "U8" || tensor.shape.size() != 2 || tensor.shape[1] % info.block_bytes != 0)
     return fault(tensor.name, fmt::format("{} of {} dimensions", tensor.dtype, tensor.shape.size()),
                  fmt::format("U8 [rows, a multiple of {}] for {}", info.block_bytes, info.name));
+  TRY(check_not_empty(file.path(), tensor));
   ModelTensor view;
   view.weight = {.name = tensor.name, .format = format, .bytes = tensor.bytes};
   view.shape = {tensor.shape[0], tensor.shape[1] / info.block_bytes * info.block_weights};
-  const auto part = [&](std::string_view suffix, std::string_view dtype, std::span<const uint8_t>& bytes) -> Status {
+  // Sizes are checked here, since slices are cut before anyone looks at the values (check_side_data).
+  const auto part = [&](std::string_view suffix, std::string_view dtype, std::optional<uint64_t> elements,
+                        std::span<const uint8_t>& bytes) -> Status {
     const auto name = tensor.name + std::string(suffix);
     const SafeTensor* found = file.find(name);
     if (!found) return fault(name, "nothing", "all parts of a compressed tensor");
     if (found->dtype != dtype) return fault(name, found->dtype, dtype);
+    const uint64_t count = found->bytes.size() / safetensors_dtype_bytes(dtype);
+    if (elements && count != *elements)
+      return fault(name, fmt::format("{} elements", count), fmt::format("{}", *elements));
     bytes = found->bytes;
     return {};
   };
+  const auto rows = static_cast<uint64_t>(tensor.shape[0]);
   if (file.find(tensor.name + std::string(kOutlierRows))) {
-    TRY(part(kOutlierRows, "U32", view.weight.outliers.row_begin));
-    TRY(part(kOutlierColumns, "U16", view.weight.outliers.columns));
-    TRY(part(kOutlierValues, "F16", view.weight.outliers.values));
+    TRY(part(kOutlierRows, "U32", rows + 1, view.weight.outliers.row_begin));
+    TRY(part(kOutlierColumns, "U16", std::nullopt, view.weight.outliers.columns));
+    TRY(part(kOutlierValues, "F16", view.weight.outliers.columns.size() / 2, view.weight.outliers.values));
   }
-  if (info.decode_scaled) TRY(part(kRowScales, "F32", view.weight.row_scales));
+  if (info.decode_scaled) TRY(part(kRowScales, "F32", rows, view.weight.row_scales));
   tensors_.push_back(std::move(view));
   return {};
 }

@@ -3,9 +3,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <ctime>
-#include <iterator>
 #include <new>
 
 #include "text/jinja/input.h"
@@ -13,7 +11,6 @@
 #include "text/jinja/lexer.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/unicode.h"
-#include "text/template_names.h"
 
 namespace quintet {
 
@@ -31,15 +28,6 @@ int64_t wall_clock_s() {
   std::tm local{};
   localtime_r(&now, &local);
   return static_cast<int64_t>(now) + local.tm_gmtoff;
-}
-
-bool is_template_name(std::string_view name) {
-  constexpr std::string_view kNames[] = {"messages",     "tools",     "documents", "add_generation_prompt",
-                                         "bos_token",    "eos_token", "range",     "dict",
-                                         "namespace",    "cycler",    "joiner",    "raise_exception",
-                                         "strftime_now", "loop",      "caller",    "varargs",
-                                         "kwargs",       "lipsum",    "self",      "super"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {

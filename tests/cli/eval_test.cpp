@@ -227,6 +227,30 @@ TEST(Eval, TasksAreAskedAndModelsComparedQuestionByQuestion) {
                {"question 1", "128"});
 }
 
+TEST(Eval, ChoicesOfSeveralModelsAreComparedQuestionByQuestion) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path("mmlu/dev"));
+  std::filesystem::create_directories(folder.path("mmlu/test"));
+  folder.write("mmlu/dev/x_dev.csv", "Who?,a,b,c,d,B\n");
+  std::string questions;
+  for (int i = 0; i < 12; ++i) questions += std::string(1, static_cast<char>('a' + i)) + "?,1,2,3,4," + "ABCD"[i % 4] + "\n";
+  folder.write("mmlu/test/x_test.csv", questions);
+  const std::string model = tiny("llama-plain.gguf"), other = tiny("llama-linear.gguf");
+  const Outcome outcome = run(eval({model, other, model, "--choices", folder.path("mmlu"), "--shots", "0", "--json"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<Json> made;
+  for (size_t at = 0; at < outcome.out.size(); at = outcome.out.find('\n', at) + 1)
+    made.push_back(Json::parse(outcome.out.substr(at, outcome.out.find('\n', at) - at)));
+  ASSERT_EQ(made.size(), 3u);
+  EXPECT_EQ(made[0]["questions"], 12);
+  EXPECT_EQ(made[0]["subjects"]["x"]["questions"], 12);
+  EXPECT_LE(made[0]["accuracy_ci"][0], made[0]["accuracy"]);
+  EXPECT_GE(made[0]["accuracy_ci"][1], made[0]["accuracy"]);
+  EXPECT_FALSE(made[0].contains("difference"));
+  EXPECT_NEAR(made[1]["difference"].get<double>(), made[1]["accuracy"].get<double>() - made[0]["accuracy"].get<double>(), 1e-6);
+  EXPECT_EQ(made[2]["difference_ci"], Json({0.0, 0.0})) << "the same answers";
+}
+
 TEST(Eval, BadInputIsNamed) {
   const TemporaryFolder folder;
   const std::string text = folder.write("text.txt", kText), model = tiny("llama-plain.gguf");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -338,6 +339,71 @@ TEST(ForeignWeights, WrongPartsAreNamed) {
   ASSERT_TRUE(files);
   QuantizedMatrix made;
   EXPECT_THAT(message_of(made_of(files->find("a.b.weight")->weight, made)), HasSubstr("zero points other than 8"));
+}
+
+// Shapes that their parts agree on, of weights that do not exist: reading them would go past the ends of the parts.
+TEST(ForeignWeights, ShapesThatPartsAgreeOnAndNoWeightHas) {
+  const auto gptq = [](int64_t group, const std::function<void(FolderWriter&)>& fill) {
+    FolderWriter writer(fmt::format(R"({{"quantization_config":{{"quant_method":"gptq","bits":4,"group_size":{}}}}})", group));
+    fill(writer);
+    return message_of(writer.open());
+  };
+  const auto parts = [](FolderWriter& writer, int64_t words, int64_t n, int64_t groups) {
+    writer.add("a.qweight", "I32", {words, n}, std::vector<uint32_t>(static_cast<size_t>(words * n)));
+    writer.add("a.qzeros", "I32", {groups, n / 8}, std::vector<uint32_t>(static_cast<size_t>(groups * (n / 8))));
+    writer.add("a.scales", "F16", {groups, n}, std::vector<uint16_t>(static_cast<size_t>(groups * n)));
+  };
+  EXPECT_EQ(gptq(32, [&](FolderWriter& writer) { parts(writer, 4, 8, 1); }), "no error");
+  for (const int64_t words : {8, 20})  // 64 and 160 inputs
+    EXPECT_THAT(gptq(128, [&](FolderWriter& writer) { parts(writer, words, 8, words * 8 / 128); }),
+                HasSubstr(fmt::format("found groups of 128 of {} inputs, allowed are multiples of 32 that divide them", words * 8)));
+  for (const int64_t n : {4, 12})
+    EXPECT_THAT(gptq(32, [&](FolderWriter& writer) { parts(writer, 4, n, 1); }),
+                HasSubstr(fmt::format("'a.qweight': found {} outputs of 4 bits, allowed are whole words of 32", n)));
+  EXPECT_THAT(gptq(32, [&](FolderWriter& writer) {
+                writer.add("a.qweight", "I32", {int64_t{1} << 60, 0}, std::vector<uint32_t>());
+              }),
+              HasSubstr("found I32 [1152921504606846976, 0], allowed is I32 [1 to 16777216, 1 to 16777216]"));
+  EXPECT_THAT(gptq(32, [&](FolderWriter& writer) {
+                parts(writer, 4, 8, 1);
+                writer.add("a.weight", "F16", {1}, std::vector<uint16_t>(1));
+              }),
+              HasSubstr("tensor 'a.weight': found it beside 'a.qweight', allowed is one of the two"));
+
+  const std::vector<uint16_t> scales(2, 0x3C00);
+  for (const int8_t zero : {0, 1}) {
+    FolderWriter writer(R"({"quantization_config":{"quant_method":"fp8"}})");
+    writer.add("a.weight", "I8", {2, 32}, std::vector<int8_t>(64));
+    writer.add("a.weight_scale", "F16", {2, 1}, scales);
+    writer.add("a.weight_zero_point", "I8", {2, 1}, std::vector<int8_t>{0, zero});
+    EXPECT_THAT(message_of(writer.open()),
+                HasSubstr(zero == 0 ? "no error" : "'a.weight_zero_point': found a zero point other than 0, allowed is 0"));
+  }
+}
+
+TEST(ForeignWeights, StatesOfBitsandbytesThatWouldOverflow) {
+  const auto nf4 = [](const std::string& state) {
+    FolderWriter writer(R"({"quantization_config":{"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"nf4"}})");
+    writer.add("m.weight", "U8", {64, 1}, std::vector<uint8_t>(64));
+    writer.add("m.weight.quant_map", "F32", {16}, std::vector<float>(std::begin(kNf4Values), std::end(kNf4Values)));
+    writer.add("m.weight.absmax", "U8", {2}, std::vector<uint8_t>(2));
+    writer.add("m.weight.nested_absmax", "F32", {1}, std::vector<float>(1));
+    writer.add("m.weight.nested_quant_map", "F32", {256}, std::vector<float>(256));
+    writer.add("m.weight.quant_state.bitsandbytes__nf4", "U8", {static_cast<int64_t>(state.size())},
+               std::vector<char>(state.begin(), state.end()));
+    return message_of(writer.open());
+  };
+  EXPECT_EQ(nf4(R"({"shape":[2,64]})"), "no error");
+  EXPECT_THAT(nf4(R"({"shape":[2,64],"blocksize":9223372036854775744})"), HasSubstr("blocksize: found '9223372036854775744'"));
+  EXPECT_THAT(nf4(R"({"shape":[2,64],"nested_blocksize":9223372036854775807})"), HasSubstr("nested_blocksize: found"));
+  EXPECT_THAT(nf4(fmt::format(R"({{"shape":{:[>20000}{:]>20000}}})", "", "")), HasSubstr("shape: found nothing"));
+  EXPECT_THAT(nf4(std::string(100000, ' ')), HasSubstr("found 100000 bytes, allowed are 65536"));
+}
+
+TEST(ForeignWeights, DeepSettingsAreAnError) {
+  FolderWriter writer("{}");
+  writer.folder().write("quantize_config.json", fmt::format(R"({{"bits":{:[>100000}{:]>100000}}})", "", ""));
+  EXPECT_THAT(message_of(writer.open()), HasSubstr("quantize_config.json: found no JSON object"));
 }
 
 }  // namespace

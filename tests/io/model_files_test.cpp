@@ -97,6 +97,15 @@ TEST(ModelFiles, OpensAFolderOfOneFile) {
   EXPECT_EQ(files.file_bytes(), std::filesystem::file_size(path));
 }
 
+TEST(ModelFiles, ATensorWithoutElementsIsNoWeight) {
+  const TempFolder folder;
+  folder.write("config.json", "{}");
+  folder.write("model.safetensors", test::safetensors_of(
+      R"({"a":{"dtype":"F16","shape":[1099511627776,1099511627776,0],"data_offsets":[0,0]}})", 0));
+  EXPECT_THAT(message_of(ModelFiles::open(folder.path())),
+              HasSubstr("'a': found the shape [1099511627776, 1099511627776, 0], allowed are sizes of 1 and more"));
+}
+
 TEST(ModelFiles, TheIndexDecides) {
   const TempFolder folder;
   folder.write("config.json", kConfig);

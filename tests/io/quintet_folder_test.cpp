@@ -113,7 +113,7 @@ class Folder {
       EXPECT_TRUE(writer->add("w.outlier_rows", "U32", {static_cast<int64_t>(rows.size() / 4)}, rows));
     }
     if (columns) {
-      EXPECT_TRUE(writer->add("w.outlier_columns", "U16", {1}, ramp(2)));
+      EXPECT_TRUE(writer->add("w.outlier_columns", "U16", {entries}, ramp(static_cast<size_t>(2 * entries))));
     }
     EXPECT_TRUE(writer->add("w.outlier_values", values_dtype, {1}, ramp(2)));
     EXPECT_TRUE(writer->add("norm", "F32", {4}, ramp(16)));
@@ -123,7 +123,7 @@ class Folder {
   TempFolder folder;
   std::string config, values_dtype = "F16";
   Bytes rows;
-  int64_t width = 132;
+  int64_t width = 132, entries = 1;
   bool columns = true;
 };
 
@@ -167,6 +167,10 @@ TEST(QuintetFolder, FaultsAreNamed) {
   says([](Folder& f) { f.width = 131; }, {"model.safetensors", "'w'", "multiple of 66", "int4_g128"});
   says([](Folder& f) { f.columns = false; }, {"'w.outlier_columns'", "found nothing"});
   says([](Folder& f) { f.values_dtype = "BF16"; }, {"'w.outlier_values'", "BF16", "F16"});
+  // Parts of a fused tensor are cut before their values are checked.
+  says([](Folder& f) { f.rows.resize(4); }, {"'w.outlier_rows'", "found 1 elements", "3"});
+  says([](Folder& f) { f.rows.resize(16); }, {"'w.outlier_rows'", "found 4 elements", "3"});
+  says([](Folder& f) { f.entries = 2; }, {"'w.outlier_values'", "found 1 elements", "2"});
   says(
       [](Folder& f) {
         f.config =
