@@ -9,10 +9,12 @@ namespace {
 
 class CudaLinear : public CudaTest {};
 
-/// Whether products round a format's weights to FP16 (formats/int4.cuh).
-bool is_rounded(WeightFormat format) {
+/// By how much of their size products round a format's weights (formats/int4.cuh, kquant.cuh, nf4.cuh).
+double rounding(WeightFormat format) {
   const std::string_view name = format_info(format).name;
-  return name.starts_with("int3") || name.starts_with("int4") || name.starts_with("q4_0") || name.starts_with("q4_1");
+  if (name == "q4_k" || name == "q3_k" || name == "q2_k") return 0x1p-9;  // scale x number and minimum first, numbers up to twice the size
+  if (name.starts_with("int3") || name.starts_with("int4") || name.starts_with("q4_")) return 0x1p-11;
+  return format == WeightFormat::nf4_dq ? 0x1p-12 : 0;
 }
 
 TEST_F(CudaLinear, PackedWeightsDecodeAsTheScalarCodecDoes) {
@@ -127,8 +129,7 @@ TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {
             // FP32 sums of k exact products: at most (k / 16 + 16 + groups) roundings of 2^-24 of the magnitudes met. A
             // grid that is not centred (Q4_1) sums numbers up to 15 where the weights are smaller: the factor of 16. NF4's levels
             // are rounded to halves (formats/nf4.cuh), weights of four bits too (formats/int4.cuh).
-            const double levels = format == WeightFormat::nf4_dq ? 0x1p-12 : is_rounded(format) ? 0x1p-11 : 0;
-            const double tolerance = magnitude * ((static_cast<double>(k) / 16 + 48) * 0x1p-24 * 32 + levels) + 1e-6;
+            const double tolerance = magnitude * ((static_cast<double>(k) / 16 + 48) * 0x1p-24 * 32 + rounding(format)) + 1e-6;
             ASSERT_NEAR(got[static_cast<size_t>(row * n + i)], want, tolerance) << "rows " << rows << " row " << row << " output " << i;
           }
       }
@@ -167,8 +168,8 @@ TEST_F(CudaLinear, LargeScalesTakeALargerUnit) {
           const double input = f16_to_f32(f32_to_f16(x[static_cast<size_t>((rows - 1) * kK + j)])), product = input * weight.values[static_cast<size_t>(i * kK + j)];
           want += product, magnitude += std::fabs(product), inputs += std::fabs(input);
         }
-        // Weights far below the largest lose what a half below the unit cannot hold: half of 2^-24 units, of at most 2^22.
-        const double unit = largest < 256 ? 0x1p14 : 0x1p22;
+        // Weights far below the largest lose what a half below the unit cannot hold: half of 2^-24 units.
+        const double unit = largest < 16 ? 0x1p10 : largest < 4096 ? 0x1p18 : 0x1p22;
         ASSERT_NEAR(got[static_cast<size_t>((rows - 1) * kN + i)], want, magnitude * 0x1p-10 + inputs * unit * 0x1p-25) << largest << ", rows " << rows << ", output " << i;
       }
     }

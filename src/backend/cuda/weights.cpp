@@ -167,7 +167,7 @@ Result<bool> WeightPacker::pack_parts(std::span<const HostWeight> parts, CudaWei
     if (fault == PackFault::not_finite)
       return bad_input(fmt::format("tensor {}: found NaN or Inf in its weights or scales, allowed are finite ones", parts[i].name));
     if (fault == PackFault::none || !done) continue;
-    segment.unit *= 256;
+    segment.unit *= 16;
     done = false;
   }
   return done;

@@ -11,7 +11,7 @@ namespace quintet::cuda {
 ///
 /// Products take w / unit rounded once to FP16, by one operation: nibbles lie at bits 2 to 5 (rows 0 to 7 of a piece) and 6 to 9
 /// (rows 8 to 15) of a half, where they are the subnormal numbers q 2^-22 and q 2^-18, and meet scale and m in one fused
-/// multiply-add. The piece keeps scale 2^22 / unit, of the upper rows scale 2^18 / unit, and m / unit. So no sums of groups have to
+/// multiply-add. The piece keeps scale 2^22 / unit, of the upper rows scale 2^18 / unit, and m 2^22 / unit. So no sums of groups have to
 /// be scaled: of prompts that took a fifth of the time, and the power for it slowed the rest (docs/performance.md).
 template <int kGroup, bool kWithMin>
 struct Int4 {
@@ -34,7 +34,7 @@ struct Int4 {
     }
     /// m / unit of a row's group; without one, -8 scale / unit.
     __device__ __forceinline__ half2 offset(int upper, int group) const {
-      if (kWithMin) return minimum[upper].both(group);
+      if (kWithMin) return __hmul2(minimum[upper].both(group), __half2half2(__ushort_as_half(0x0004)));  // by 2^-22
       return __hmul2(scale[upper].both(group), __half2half2(__ushort_as_half(upper ? 0x8200 : 0x8020)));  // by -8 x 2^-18 or -8 x 2^-22
     }
   };
@@ -60,13 +60,13 @@ struct Int4 {
     };
     const PackFault of_scale = put(kScales, file_half(block), scale_factor(row));
     if constexpr (!kWithMin) return of_scale;
-    const PackFault of_minimum = put(kMins, file_half(block + 2), 1);
+    const PackFault of_minimum = put(kMins, file_half(block + 2), 0x1p22f);
     return of_minimum > of_scale ? of_minimum : of_scale;
   }
   /// w / unit.
   __device__ static float value(int number, const uint8_t* piece, int group, int row) {
     const float scale = half_at(piece + kScales, row * kGroups + group) / scale_factor(row), product = __fmul_rn(static_cast<float>(kWithMin ? number : number - 8), scale);
-    return kWithMin ? __fadd_rn(product, half_at(piece + kMins, row * kGroups + group)) : product;
+    return kWithMin ? __fadd_rn(product, half_at(piece + kMins, row * kGroups + group) * 0x1p-22f) : product;
   }
 
  private:

@@ -174,10 +174,94 @@ struct FileQ3K {  // 32 bytes of third bits, 64 of numbers, 12 of 6-bit scales l
   }
 };
 
-using Q4_K = KQuant<FileQ4K>;
+/// The k-quants of four bits and less, whose products take w / unit rounded to FP16 as those of Int4 do (int4.cuh says how and why):
+/// scales and minima of groups are formed in FP32, rounded to FP16, and meet the number in one fused multiply-add. The piece has d
+/// 2^22 / unit (of the upper rows 2^18) and dmin 2^22 / unit in the places of d and dmin.
+template <class File>
+struct FourBitKQuant {
+  using Packed = KQuant<File>;  // whose layout this is, but for the turned words
+  static constexpr int kPieceK = Packed::kPieceK, kPieceBytes = Packed::kPieceBytes, kFileBlockK = Packed::kFileBlockK, kFileBlockBytes = Packed::kFileBlockBytes;
+  static constexpr int kGroupSteps = 0, kScaleK = 16 * File::kGroupSteps, kGroups = Packed::kGroups, kWords = kGroups / 4;
+  static constexpr bool kHasMin = false;
+  static constexpr float kUnit = 64;
+  static_assert(File::kBits == 4);
+  using Store = RotatedNibbleStore;
+
+  struct Regs : NibbleRegs {
+    uint32_t scales[2][kWords], minima[2][kWords];  ///< bytes of the groups of rows g and g + 8
+    float d[2], dmin[2];
+    __device__ __forceinline__ void load(const uint8_t* piece, int lane) {
+      NibbleRegs::load(piece, lane);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = lane / 4 + i * 8;
+        load_row(piece + Packed::kScales, row, scales[i]);
+        d[i] = half_at(piece + Packed::kSuper, row);
+        if constexpr (File::kHasMin) {
+          load_row(piece + Packed::kMins, row, minima[i]);
+          dmin[i] = half_at(piece + Packed::kSuper + 32, row) * 0x1p-22f;
+        }
+      }
+    }
+
+   private:
+    __device__ static __forceinline__ void load_row(const uint8_t* bytes, int row, uint32_t (&to)[kWords]) {
+      if constexpr (kWords == 1) {
+        to[0] = reinterpret_cast<const uint32_t*>(bytes)[row];
+      } else {
+        const uint2 both = reinterpret_cast<const uint2*>(bytes)[row];
+        to[0] = both.x, to[1] = both.y;
+      }
+    }
+  };
+
+  __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) {
+    constexpr uint32_t kNumbers[2] = {0x003c003c, 0x03c003c0};
+    const int group = step / File::kGroupSteps;
+    const uint32_t v = regs.step(step), next = __funnelshift_r(v, v, 8);
+    half2 scale[2], offset[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t byte = regs.scales[i][group / 4] >> (group % 4 * 8) & 255;
+      const float number = File::kHasMin ? static_cast<float>(byte) : static_cast<float>(static_cast<int8_t>(byte));
+      scale[i] = __half2half2(__float2half_rn(__fmul_rn(regs.d[i], number)));
+      if constexpr (File::kHasMin) {
+        const auto minimum = static_cast<float>(regs.minima[i][group / 4] >> (group % 4 * 8) & 255);
+        offset[i] = __half2half2(__float2half_rn(-__fmul_rn(regs.dmin[i], minimum)));
+      } else {
+        offset[i] = __hmul2(scale[i], __half2half2(__float2half_rn(-File::kZero * (i ? 0x1p-18f : 0x1p-22f))));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = half2_fma((i < 2 ? v : next) & kNumbers[i % 2], scale[i % 2], offset[i % 2]);
+  }
+  __device__ static __forceinline__ float scale(const uint8_t*, int, int) { return 1; }
+  __device__ static __forceinline__ float minimum(const uint8_t*, int, int) { return 0; }
+
+  __device__ static int file_number(const uint8_t* block, int i) { return File::number(block, i); }
+  __device__ static PackFault pack_scales(const uint8_t* block, int first, uint8_t* piece, int group, int row, float unit) {
+    if (!Packed::pack_scales(block, first, piece, group, row)) return PackFault::not_finite;
+    auto* super = reinterpret_cast<__half*>(piece + Packed::kSuper) + row;
+    constexpr float kMostScale = 63;  // six bits and a sign at most
+    const float d = __half2float(super[0]) * (scale_factor(row) / unit), dmin = File::kHasMin ? __half2float(super[16]) * (0x1p22f / unit) : 0;
+    super[0] = __float2half_rn(d);
+    if (File::kHasMin) super[16] = __float2half_rn(dmin);
+    return is_finite(__float2half_rn(d * kMostScale)) && is_finite(__float2half_rn(dmin)) ? PackFault::none : PackFault::out_of_range;
+  }
+  /// w / unit, by d and dmin as they are packed: neither scales nor the sum are rounded to FP16.
+  __device__ static float value(int number, const uint8_t* piece, int group, int row) {
+    const float scale = Packed::scale(piece, group, row) / scale_factor(row), product = __fmul_rn(scale, static_cast<float>(number - File::kZero));
+    return File::kHasMin ? __fadd_rn(product, -Packed::minimum(piece, group, row) * 0x1p-22f) : product;
+  }
+
+ private:
+  __device__ static constexpr float scale_factor(int row) { return row < 8 ? 0x1p22f : 0x1p18f; }
+};
+
+using Q4_K = FourBitKQuant<FileQ4K>;
 using Q5_K = KQuant<FileQ5K>;
 using Q6_K = KQuant<FileQ6K>;
-using Q2_K = KQuant<FileQ2K>;
-using Q3_K = KQuant<FileQ3K>;
+using Q2_K = FourBitKQuant<FileQ2K>;
+using Q3_K = FourBitKQuant<FileQ3K>;
 
 }  // namespace quintet::cuda
