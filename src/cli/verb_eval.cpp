@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/output_file.h"
@@ -12,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/needle.h"
+#include "cli/question_scores.h"
 #include "cli/session.h"
 #include "cli/task_run.h"
 #include "cli/terminal.h"
@@ -217,7 +217,7 @@ class EvalVerb : public Verb {
       QuestionScores questions{.kind = "accuracy", .groups_name = "subjects"};
       for (const ChoiceScore& score : scores)
         for (const float right : score.right) questions.add(score.subject, right);
-      TRY(output.print(questions_text(path, *session.model, questions, first)));
+      TRY(output.print(print_questions(questions, {.path = path, .bytes = session.model->file_bytes, .beside = paths_.front(), .json = json_}, first)));
     }
     return {};
   }
@@ -242,59 +242,9 @@ class EvalVerb : public Verb {
                       answers[i].score);
         questions.answers.push_back(answers[i].text);
       }
-      TRY(output.print(questions_text(path, *session.model, questions, first)));
+      TRY(output.print(print_questions(questions, {.path = path, .bytes = session.model->file_bytes, .beside = paths_.front(), .json = json_}, first)));
     }
     return {};
-  }
-
-  /// One number from 0 to 1 a question, of questions in groups.
-  struct QuestionScores {
-    std::string kind, groups_name;
-    std::vector<float> all;
-    std::map<std::string, std::vector<float>> groups;
-    std::vector<std::string> answers;  ///< texts, where there are any
-
-    void add(const std::string& group, float score) {
-      all.push_back(score);
-      groups[group].push_back(score);
-    }
-  };
-
-  /// `first`: of the first model, which the others are compared with, question by question; filled in where empty.
-  std::string questions_text(const std::string& path, const Model& model, const QuestionScores& scores,
-                             std::vector<float>& first) const {
-    if (scores.all.empty()) return {};
-    const auto interval_of = [](const std::vector<std::span<const float>>& series) {
-      return bootstrap(
-          series, [](std::span<const double> means) { return means.size() == 1 ? means[0] : means[1] - means[0]; }, 1);
-    };
-    const Interval interval = interval_of({scores.all});
-    const bool paired = first.size() == scores.all.size();
-    const Interval difference = paired ? interval_of({first, scores.all}) : Interval{};
-    const double more = paired ? mean(scores.all) - mean(first) : 0;
-    Json groups = Json::object();
-    std::string text;
-    for (const auto& [name, group] : scores.groups) {
-      groups[name] = {{scores.kind, mean(group)}, {"questions", group.size()}};
-      text += fmt::format("{:>7.3f} {:>6}  {}\n", mean(group), group.size(), name);
-    }
-    text += fmt::format("{:>7.3f} ({:.3f}-{:.3f}) of {} questions", mean(scores.all), interval.low, interval.high,
-                        scores.all.size());
-    if (paired) text += fmt::format(", {:+.3f} ({:+.3f} to {:+.3f}) beside {}", more, difference.low, difference.high, paths_.front());
-    text += fmt::format("  {}\n", path);
-    Json line = {{"path", path},
-                 {"bytes", model.file_bytes},
-                 {scores.kind, mean(scores.all)},
-                 {scores.kind + "_ci", {interval.low, interval.high}},
-                 {"questions", scores.all.size()},
-                 {scores.groups_name, groups}};
-    if (paired) {
-      line["difference"] = more;
-      line["difference_ci"] = {difference.low, difference.high};
-    }
-    if (!scores.answers.empty()) line["answers"] = scores.answers;
-    if (first.empty()) first = scores.all;
-    return json_ ? line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text;
   }
 
   /// A pass key at five depths of each length.

@@ -19,6 +19,7 @@
 #include "compress/model_sink.h"
 #include "compress/outlier_shares.h"
 #include "compress/tensor_plan.h"
+#include "compress/weight_plot.h"
 #include "model/config_reader.h"
 #include "model/gguf_view.h"
 #include "quant/encode.h"
@@ -82,36 +83,6 @@ TensorReport report_of(const Json& saved) {
           .outliers = saved[5].get<int64_t>(),
           .error = saved[6].get<double>(),
           .note = saved[7].get<std::string>()};
-}
-
-WeightPlot plot_of(const MatrixToQuantize& matrix, const QuantizedMatrix& made, int32_t layer) {
-  constexpr int kBins = 64, kMostOutliers = 200;
-  constexpr int64_t kStretch = 128;
-  WeightPlot plot{.layer = layer, .counts = std::vector<int64_t>(kBins)};
-  const int64_t all = matrix.n * matrix.k;
-  for (int64_t i = 0; i < all; ++i) plot.largest = std::max(plot.largest, std::abs(matrix.weights[i]));
-  for (int64_t i = 0; i < all && plot.largest > 0; ++i)
-    ++plot.counts[static_cast<size_t>(
-        std::min(kBins - 1, static_cast<int>((matrix.weights[i] / plot.largest + 1) / 2 * kBins)))];
-  HostWeight plain = made.view(matrix.name);
-  plain.outliers = {};
-  double reach = 0;
-  int64_t stretches = 0;
-  std::vector<float> row(static_cast<size_t>(matrix.k));
-  for (int64_t r = 0; r < matrix.n; r += std::max<int64_t>(1, matrix.n / 64)) {
-    decode_row(plain, r, row.data());
-    for (int64_t begin = 0; begin < matrix.k; begin += kStretch, ++stretches) {
-      float most = 0;
-      for (int64_t i = begin; i < std::min(matrix.k, begin + kStretch); ++i) most = std::max(most, std::abs(row[static_cast<size_t>(i)]));
-      reach += most;
-    }
-  }
-  plot.reach = static_cast<float>(reach / static_cast<double>(std::max<int64_t>(1, stretches)));
-  const size_t step = std::max<size_t>(1, made.outlier_column.size() / kMostOutliers);
-  for (int64_t r = 0; r + 1 < static_cast<int64_t>(made.outlier_begin.size()); ++r)
-    for (uint32_t i = made.outlier_begin[static_cast<size_t>(r)]; i < made.outlier_begin[static_cast<size_t>(r) + 1]; ++i)
-      if (i % step == 0) plot.outliers.push_back(matrix.weights[r * matrix.k + made.outlier_column[i]]);
-  return plot;
 }
 
 /// Into one of GGUF's formats, or a dense one.
@@ -593,46 +564,6 @@ class Quantizer {
 };
 
 }  // namespace
-
-bool matches(std::string_view pattern, std::string_view name) {
-  const size_t star = pattern.find('*');
-  if (star == pattern.npos) return pattern == name;
-  if (!name.starts_with(pattern.substr(0, star))) return false;
-  const std::string_view rest = pattern.substr(star + 1);
-  for (size_t i = star; i <= name.size(); ++i)
-    if (matches(rest, name.substr(i))) return true;
-  return false;
-}
-
-std::string describe(const QuantizeOptions& options) {
-  std::string text;
-  if (options.method == QuantizeMethod::gguf) {
-    text = options.mix->name;
-  } else if (options.method == QuantizeMethod::direct) {
-    text = format_info(options.direct).name;
-  } else {
-    static constexpr std::string_view kNames[] = {"rtn", "outlier", "gptq", "gptq+outlier", "awq"};
-    static constexpr std::string_view kGranularity[] = {"tensor", "channel", "group"};
-    text = fmt::format("{} {}-bit", kNames[static_cast<int>(options.method)], options.format.bits);
-    if (options.granularity == Granularity::group)
-      text += fmt::format(" groups of {}", options.format.group);
-    else
-      text += fmt::format(" a scale a {}", kGranularity[static_cast<int>(options.granularity)]);
-    text += options.format.minimum ? " asymmetric" : " symmetric";
-  }
-  if (options.has_outliers())
-    text += fmt::format(", {}outliers by {} {:g}/{:g}/{:g} %", options.auto_shares ? "shared out " : "",
-                        options.select == OutlierSelect::magnitude ? "magnitude" : "activation",
-                        options.shares.first * 100, options.shares.middle * 100, options.shares.head * 100);
-  if (options.is_gptq())
-    text += fmt::format(", damping {:g}{}{}", options.damping, options.act_order ? ", act-order" : "",
-                        options.true_sequential ? ", true-sequential" : "");
-  if (options.layout != FolderLayout::quintet)
-    text += fmt::format(", laid out for {}", options.layout == FolderLayout::gptq ? "gptq" : "awq");
-  if (options.needs_calibration())
-    text += fmt::format(", calibrated on {} x {} tokens", options.samples, options.length);
-  return text;
-}
 
 Result<QuantizeReport> quantize_model(const std::string& source, const std::string& destination,
                                       Backend& backend, const QuantizeOptions& options,

@@ -1,0 +1,48 @@
+// The options as a text, and patterns of names.
+#include <fmt/format.h>
+
+#include "compress/quantize_model.h"
+
+namespace quintet {
+
+bool matches(std::string_view pattern, std::string_view name) {
+  const size_t star = pattern.find('*');
+  if (star == pattern.npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (size_t i = star; i <= name.size(); ++i)
+    if (matches(rest, name.substr(i))) return true;
+  return false;
+}
+
+std::string describe(const QuantizeOptions& options) {
+  std::string text;
+  if (options.method == QuantizeMethod::gguf) {
+    text = options.mix->name;
+  } else if (options.method == QuantizeMethod::direct) {
+    text = format_info(options.direct).name;
+  } else {
+    static constexpr std::string_view kNames[] = {"rtn", "outlier", "gptq", "gptq+outlier", "awq"};
+    static constexpr std::string_view kGranularity[] = {"tensor", "channel", "group"};
+    text = fmt::format("{} {}-bit", kNames[static_cast<int>(options.method)], options.format.bits);
+    if (options.granularity == Granularity::group)
+      text += fmt::format(" groups of {}", options.format.group);
+    else
+      text += fmt::format(" a scale a {}", kGranularity[static_cast<int>(options.granularity)]);
+    text += options.format.minimum ? " asymmetric" : " symmetric";
+  }
+  if (options.has_outliers())
+    text += fmt::format(", {}outliers by {} {:g}/{:g}/{:g} %", options.auto_shares ? "shared out " : "",
+                        options.select == OutlierSelect::magnitude ? "magnitude" : "activation",
+                        options.shares.first * 100, options.shares.middle * 100, options.shares.head * 100);
+  if (options.is_gptq())
+    text += fmt::format(", damping {:g}{}{}", options.damping, options.act_order ? ", act-order" : "",
+                        options.true_sequential ? ", true-sequential" : "");
+  if (options.layout != FolderLayout::quintet)
+    text += fmt::format(", laid out for {}", options.layout == FolderLayout::gptq ? "gptq" : "awq");
+  if (options.needs_calibration())
+    text += fmt::format(", calibrated on {} x {} tokens", options.samples, options.length);
+  return text;
+}
+
+}  // namespace quintet
