@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kPromptAttendThreads, 1) attend_prompt(const _
     hold(part);
     wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < kKeyTile / 16; ++s) wgmma_f16_turned(part, probability[s], values + static_cast<uint64_t>(s * (16 * 128 >> 4)));
+    for (int s = 0; s < kKeyTile / 16; ++s) wgmma_f16<true>(part, probability[s], values + static_cast<uint64_t>(s * (16 * 128 >> 4)), 1);
     wgmma_commit();
     wgmma_wait<0>();
     hold(part);

@@ -86,20 +86,12 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sum[i] = 0;
     uint32_t a[4][4];  // fragments in turn
-    int next_slice = 1, undrained = -1;  // the stage that products under way still read
-    const auto drain = [&] {
-      if (undrained >= 0) ring_release(shared_address(&empty[undrained]), lane, p.arriving_lanes);
-      undrained = -1;
-    };
-    const auto settle = [&] {
-      wgmma_wait<0>();
-      hold(sum);
-      drain();
-    };
+    FlowingStage flowing = {.empty = empty, .lane = lane, .arriving_lanes = p.arriving_lanes};
+    int next_slice = 1;
     float* total = totals + threadIdx.x;
     for (int piece = first_piece(unit); piece < last_piece(unit); ++piece) {
       if (kSplit == 1 && piece == slice_begin(p.pieces, next_slice)) {
-        if (kFlows) settle();
+        if (kFlows) flowing.settle(sum);
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
           float& t = total[i * kMidGroups * 128];
@@ -115,8 +107,7 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
       typename Format::Regs regs;
       regs.load(own, lane);
       if constexpr (kFlows) {
-        flow_piece<Format>(regs, b, a, sum, drain);
-        undrained = stage;
+        flow_piece<Format>(regs, b, a, sum, flowing, stage);
       } else {
         const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + q * 2;
 #pragma unroll
@@ -129,7 +120,7 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
       }
       if (++stage == Ring::kStages) stage = 0, parity ^= 1;
     }
-    if (kFlows) settle();
+    if (kFlows) flowing.settle(sum);
 
     // Sums i of a lane: row i / 4 * 8 + 2 q + i % 2, output g or, for i & 2, g + 8 of the warp's 16.
     const int row0 = q * 2;

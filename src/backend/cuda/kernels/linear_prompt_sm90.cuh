@@ -88,20 +88,12 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
 #pragma unroll
     for (int i = 0; i < 64; ++i) total[i] = 0, sum[i] = 0;
     uint32_t a[4][4];  // fragments in turn
-    int next_slice = 1, undrained = -1;  // the stage that products under way still read
-    const auto drain = [&] {
-      if (undrained >= 0) ring_release(shared_address(&empty[undrained]), lane, p.arriving_lanes);
-      undrained = -1;
-    };
-    const auto settle = [&] {
-      wgmma_wait<0>();
-      hold(sum);
-      drain();
-    };
+    FlowingStage flowing = {.empty = empty, .lane = lane, .arriving_lanes = p.arriving_lanes};
+    int next_slice = 1;
     for (int piece = 0; piece < p.pieces; ++piece) {
       if (piece == slice_begin(p.pieces, next_slice)) {
         ++next_slice;
-        if (kFlows) settle();
+        if (kFlows) flowing.settle(sum);
 #pragma unroll
         for (int i = 0; i < 64; ++i) total[i] += sum[i], sum[i] = 0;
       }
@@ -112,8 +104,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
       typename Format::Regs regs;
       regs.load(own, lane);
       if constexpr (kFlows) {
-        flow_piece<Format>(regs, b, a, sum, drain);
-        undrained = stage;
+        flow_piece<Format>(regs, b, a, sum, flowing, stage);
       } else {
         const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + q * 2;
 #pragma unroll
@@ -126,7 +117,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
       }
       if (++stage == Ring::kStages) stage = 0, parity ^= 1;
     }
-    if (kFlows) settle();
+    if (kFlows) flowing.settle(sum);
     const int piece_output = n * kPromptOutputs + half_index * 64 + warp * 16, first_row = m * kPromptRows;
     if (p.gated) {
       // A lane has gate and up of output g of the piece's 8 for two rows; turned over, two outputs of row g, which lie side by side.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/formats/format.cuh"
+#include "backend/cuda/kernels/ring.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 
 namespace quintet::cuda {
@@ -21,11 +22,30 @@ __device__ __forceinline__ void hold(float (&d)[kSums]) {
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+/// The stage of a ring that products under way still read.
+struct FlowingStage {
+  const uint64_t* empty;
+  int lane, arriving_lanes, stage = -1;
+
+  /// Once they have ended.
+  __device__ __forceinline__ void drain() {
+    if (stage >= 0) ring_release(shared_address(&empty[stage]), lane, arriving_lanes);
+    stage = -1;
+  }
+  /// Waits for all products; then their sums may be read.
+  template <int kSums>
+  __device__ __forceinline__ void settle(float (&sum)[kSums]) {
+    wgmma_wait<0>();
+    hold(sum);
+    drain();
+  }
+};
+
 /// Formats without groups: sum += piece . inputs. The products of the piece before may be under way still, and those of this one are when
-/// it returns: wgmma_wait<0>() and hold() come before sum is read. A fragment is made while three steps' products run. `drained` is
-/// called when those of the piece before have ended.
-template <class Format, int kSums, class Drained>
-__device__ __forceinline__ void flow_piece(const typename Format::Regs& regs, const WgmmaOperand& b, uint32_t (&a)[4][4], float (&sum)[kSums], Drained drained) {
+/// it returns: FlowingStage::settle() comes before sum is read. A fragment is made while three steps' products run; `before`
+/// is drained on the way, and becomes `stage`, this piece's.
+template <class Format, int kSums>
+__device__ __forceinline__ void flow_piece(const typename Format::Regs& regs, const WgmmaOperand& b, uint32_t (&a)[4][4], float (&sum)[kSums], FlowingStage& before, int stage) {
   constexpr int kSteps = Format::kPieceK / 16;
   static_assert(Format::kGroupSteps == 0 && kSteps % 4 == 0);
 #pragma unroll
@@ -35,8 +55,9 @@ __device__ __forceinline__ void flow_piece(const typename Format::Regs& regs, co
     wgmma_f16(sum, a[step % 4], b.step(step), 1);
     wgmma_commit();
     wgmma_wait<3>();
-    if (step == 3) drained();
+    if (step == 3) before.drain();
   }
+  before.stage = stage;
 }
 
 /// Formats with groups: the group's products in a fresh accumulator, all ended when it returns.
