@@ -35,7 +35,7 @@ class ServeVerb : public Verb {
                "Address to listen on (default 127.0.0.1: this machine alone)");
     flags.integer("--port", {port_, 0, 65535}, "Port (default 8000; 0: any free one, logged)");
     flags.text("--model-name", server_.model_alias, "ID",
-               "The id that clients name (default: the file's name)");
+               "The id that clients name (default: the file's name without .gguf)");
     flags.text("--api-key-file", api_key_path_, "FILE",
                "Ask for the key in this file: \"Authorization: Bearer KEY\"");
     flags.text("--cors-origin", server_.cors_origin, "ORIGIN", "Let pages of this origin call ('*': any)");
@@ -45,7 +45,7 @@ class ServeVerb : public Verb {
     flags.integer("--waiting", {waiting_, 1, 1 << 20},
                   "Requests that may wait; more are answered 503 (default 256)");
     flags.integer("--kv-tokens", {kv_tokens_, kLeastKvTokens, INT32_MAX},
-                  "Room of the KV cache over all requests (default: as memory allows)");
+                  "Room of the KV cache over all requests (default: 4096 for each of --sequences, as memory allows)");
     flags.integer("--grace", {grace_s_, 0, 3600},
                   "Seconds that running answers have at the end (default 10)");
     text_.declare(flags);
