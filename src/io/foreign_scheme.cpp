@@ -37,7 +37,8 @@ class Settings {
   Result<int64_t> integer(std::initializer_list<const char*> keys, int64_t fallback) const {
     const Json& value = find(keys);
     if (value.is_null()) return fallback;
-    if (!value.is_number_integer()) return wrong(*keys.begin(), value, "a whole number");
+    if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX))
+      return wrong(*keys.begin(), value, "a whole number of at most 63 bits");
     return value.get<int64_t>();
   }
   Result<bool> flag(const char* key, bool fallback) const {
@@ -73,6 +74,7 @@ Result<ForeignScheme> read_gptq(const Settings& settings) {
   ForeignScheme scheme{.kind = Kind::gptq};
   TRY(read_bits_and_group(settings, scheme));
   TRY_ASSIGN(scheme.symmetric, settings.flag("sym", true));
+  TRY_ASSIGN(scheme.act_order, settings.flag("desc_act", false));
   TRY_ASSIGN(const std::string format, settings.text({"checkpoint_format", "format"}, "gptq"));
   if (format != "gptq" && format != "gptq_v2") return settings.wrong("checkpoint_format", Json(format), "gptq or gptq_v2");
   scheme.zeros_less_one = format == "gptq";
@@ -85,7 +87,8 @@ Result<ForeignScheme> read_awq(const Settings& settings) {
   if (scheme.bits != 4) return settings.wrong("bits", Json(scheme.bits), "4");
   TRY_ASSIGN(const std::string version, settings.text({"version", "format"}, "gemm"));
   if (version != "gemm" && version != "GEMM") return settings.wrong("version", Json(version), "gemm");
-  scheme.symmetric = false;
+  TRY_ASSIGN(const bool zero_point, settings.flag("zero_point", true));
+  scheme.symmetric = !zero_point;
   return scheme;
 }
 
@@ -112,6 +115,7 @@ Result<ForeignScheme> read_compressed_tensors(const Settings& settings) {
     TRY_ASSIGN(const std::string strategy, weights.text({"strategy"}, "tensor"));
     ForeignScheme one;
     if (own == "pack-quantized") {
+      if (type != "int") return weights.wrong("type", Json(type), "int");
       one.kind = Kind::packed;
       TRY(read_bits_and_group(weights, one));
       if (strategy == "channel") one.group = -1;
@@ -120,6 +124,7 @@ Result<ForeignScheme> read_compressed_tensors(const Settings& settings) {
     } else if (own == "float-quantized" || own == "int-quantized" || own == "naive-quantized") {
       TRY_ASSIGN(const int64_t bits, weights.integer({"num_bits"}, 8));
       if (bits != 8) return weights.wrong("num_bits", Json(bits), "8");
+      if (type != "int" && type != "float") return weights.wrong("type", Json(type), "int or float");
       if (strategy != "channel" && strategy != "tensor") return weights.wrong("strategy", Json(strategy), "channel or tensor");
       one = {.kind = Kind::rows, .bits = 8, .group = -1};
     } else {

@@ -22,7 +22,8 @@ struct ForeignScheme {
   Kind kind = Kind::gptq;
   int bits = 4;
   int64_t group = 128;       ///< inputs under one scale; -1: all
-  bool symmetric = true;     ///< gptq, packed: the zero point is the middle code
+  bool symmetric = true;     ///< gptq, awq, packed: the zero point is the middle code
+  bool act_order = false;    ///< gptq: the inputs of a group need not be neighbours, g_idx says which they are
   bool zeros_less_one = true;  ///< gptq: version 1 of the format stores zero points less 1
 };
 

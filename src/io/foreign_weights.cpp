@@ -43,7 +43,7 @@ struct Module {
   Result<const SafeTensor*> require(std::string_view part, std::initializer_list<std::string_view> dtypes,
                                     std::vector<int64_t> shape) const {
     const SafeTensor* tensor = find(part);
-    if (!tensor) return bad_input(fmt::format("{}: found nothing, allowed is a part of a compressed weight", where(part)));
+    if (!tensor) return bad_input(fmt::format("{}: found nothing, allowed is this part of a compressed weight", where(part)));
     std::string names;
     bool known = false;
     for (const auto dtype : dtypes) {
@@ -302,6 +302,9 @@ Result<ForeignWeight> make_gptq(const Module& module, const ForeignScheme& schem
   if (module.find("g_idx")) {
     TRY_ASSIGN(const SafeTensor* g_idx, module.require("g_idx", {"I32"}, {k}));
     TRY(maker->set_groups(module, *g_idx));
+  } else if (scheme.act_order && groups > 1) {
+    return bad_input(fmt::format("{}: found nothing, allowed with desc_act true is the group of every input",
+                                 module.where("g_idx")));
   }
   return ForeignWeight{.format = *weight_format_of(format), .n = n, .k = k, .maker = std::move(maker)};
 }
@@ -310,7 +313,7 @@ Result<ForeignWeight> make_awq(const Module& module, const ForeignScheme& scheme
   TRY_ASSIGN(const SafeTensor* qweight, module.require("qweight", {"I32"}, {-1, -1}));
   const int64_t n = qweight->shape[1] * 8, k = qweight->shape[0];
   ForeignScheme own = scheme;
-  own.symmetric = module.find("qzeros") == nullptr;
+  own.symmetric = scheme.symmetric && module.find("qzeros") == nullptr;
   TRY_ASSIGN(const IntegerFormat format, family_member(module, own, k));
   const int64_t groups = scheme.group < 0 ? 1 : k / scheme.group;
   auto maker = std::make_unique<AwqMaker>(module.name + ".weight", own, format, n, k);
@@ -335,7 +338,7 @@ Result<ForeignWeight> make_packed(const Module& module, const ForeignScheme& sch
   if (module.find("weight_g_idx"))
     return bad_input(fmt::format("{}: found inputs in another order, allowed is their own", module.where("weight_g_idx")));
   ForeignScheme own = scheme;
-  own.symmetric = module.find("weight_zero_point") == nullptr;
+  own.symmetric = scheme.symmetric && module.find("weight_zero_point") == nullptr;
   TRY_ASSIGN(const IntegerFormat format, family_member(module, own, k));
   const int64_t groups = scheme.group < 0 ? 1 : k / scheme.group;
   auto maker = std::make_unique<PackedMaker>(module.name + ".weight", own, format, n, k);
@@ -415,7 +418,10 @@ Result<ForeignWeight> make_nf4(const Module& module) {
     maker->nested_block = whole("nested_blocksize", 256);
     if (maker->nested_block < 1 || maker->nested_block > kMostSize)
       return fault("nested_blocksize", "a whole number from 1 to 2^24");
-    if (json.contains("nested_offset") && json["nested_offset"].is_number()) maker->offset = json["nested_offset"].get<float>();
+    // The mean of the maxima: they are stored less it, so that a folder without it cannot be read.
+    if (!json.contains("nested_offset") || !json["nested_offset"].is_number()) return fault("nested_offset", "a number");
+    maker->offset = json["nested_offset"].get<float>();
+    if (!std::isfinite(maker->offset)) return fault("nested_offset", "a number that FP32 holds");
     TRY_ASSIGN(maker->absmax, module.require("weight.absmax", {"U8"}, {blocks}));
     TRY_ASSIGN(maker->nested_absmax, module.require("weight.nested_absmax", {"F32"},
                                                     {(blocks + maker->nested_block - 1) / maker->nested_block}));
@@ -453,6 +459,18 @@ Result<ForeignWeight> make_weight(const Module& module, const ForeignScheme& sch
   return internal_error("no such scheme");
 }
 
+/// The module of a tensor that only makes sense beside the module's first part, which is missing.
+std::optional<std::string> orphan_of(Kind kind, const std::vector<std::string_view>& names, const SafeTensor& tensor) {
+  for (const std::string_view part : names) {
+    // A weight of these names may be dense; its dtype tells. (Rows: scales alone can be of activations or the cache.)
+    const bool plain = part == "weight";
+    if (plain && !(kind == Kind::rows ? tensor.dtype == "F8_E4M3" || tensor.dtype == "I8" : tensor.dtype == "U8")) continue;
+    if (!plain && kind == Kind::rows) continue;
+    if (tensor.name.ends_with(fmt::format(".{}", part))) return tensor.name.substr(0, tensor.name.size() - part.size() - 1);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<ForeignModel> find_foreign_weights(const ForeignScheme& scheme, const std::vector<FolderTensor>& tensors) {
@@ -479,8 +497,14 @@ Result<ForeignModel> find_foreign_weights(const ForeignScheme& scheme, const std
     weight.file = tensor.file;
     model.weights.push_back(std::move(weight));
   }
-  for (const FolderTensor& tensor : tensors)
-    if (!used.contains(&tensor)) model.others.push_back(tensor);
+  for (const FolderTensor& tensor : tensors) {
+    if (used.contains(&tensor)) continue;
+    if (const auto module = orphan_of(scheme.kind, names, *tensor.tensor))
+      return bad_input(fmt::format("{}: tensor {}: found nothing beside {}, allowed is every part of a compressed weight",
+                                   tensor.path, printable(fmt::format("{}.{}", *module, names.front())),
+                                   printable(tensor.tensor->name)));
+    model.others.push_back(tensor);
+  }
   return model;
 }
 

@@ -208,7 +208,8 @@ TEST(ForeignWeights, Awq) {
       }
       for (int64_t row = 0; row < kN; ++row) scales.push_back(integers.scales[static_cast<size_t>(row * groups + g)]);
     }
-    FolderWriter writer(R"({"quantization_config":{"quant_method":"awq","bits":4,"group_size":64,"zero_point":true,"version":"gemm"}})");
+    FolderWriter writer(fmt::format(
+        R"({{"quantization_config":{{"quant_method":"awq","bits":4,"group_size":64,"zero_point":{},"version":"gemm"}}}})", zeros));
     writer.add("m.qweight", "I32", {kK, kN / 8}, qweight);
     if (zeros) writer.add("m.qzeros", "I32", {groups, kN / 8}, qzeros);
     writer.add("m.scales", "F16", {groups, kN}, scales);
@@ -341,6 +342,65 @@ TEST(ForeignWeights, WrongPartsAreNamed) {
   EXPECT_THAT(message_of(made_of(files->find("a.b.weight")->weight, made)), HasSubstr("zero points other than 8"));
 }
 
+// What settings promise and the folder does not hold would have to be guessed: it is named instead.
+TEST(ForeignWeights, PartsThatSettingsPromiseAreRequired) {
+  const auto open = [](const std::string& settings, const std::function<void(FolderWriter&)>& fill) {
+    FolderWriter writer(fmt::format(R"({{"quantization_config":{{{}}}}})", settings));
+    fill(writer);
+    return message_of(writer.open());
+  };
+  const auto words = [](FolderWriter& writer, const std::string& name, int64_t rows, int64_t columns) {
+    writer.add(name, "I32", {rows, columns}, std::vector<uint32_t>(static_cast<size_t>(rows * columns)));
+  };
+  const auto halves = [](FolderWriter& writer, const std::string& name, int64_t rows, int64_t columns) {
+    writer.add(name, "F16", {rows, columns}, std::vector<uint16_t>(static_cast<size_t>(rows * columns)));
+  };
+
+  const auto awq = [&](FolderWriter& writer) { words(writer, "a.qweight", 64, 1), halves(writer, "a.scales", 2, 8); };
+  const std::string awq_settings = R"("quant_method":"awq","bits":4,"group_size":32)";
+  for (const std::string zero_point : {"", R"(,"zero_point":true)"})
+    EXPECT_THAT(open(awq_settings + zero_point, awq), HasSubstr("'a.qzeros': found nothing"));
+  EXPECT_EQ(open(awq_settings + R"(,"zero_point":false)", awq), "no error");
+  EXPECT_THAT(open(awq_settings + R"(,"zero_point":1)", awq), HasSubstr("zero_point: found 1, allowed is true or false"));
+
+  const auto gptq = [&](int64_t groups) {
+    return [&, groups](FolderWriter& writer) {
+      words(writer, "a.qweight", 8, 8), words(writer, "a.qzeros", groups, 1), halves(writer, "a.scales", groups, 8);
+    };
+  };
+  const std::string gptq_settings = R"("quant_method":"gptq","bits":4,"desc_act":)";
+  EXPECT_THAT(open(gptq_settings + R"(true,"group_size":32)", gptq(2)), HasSubstr("'a.g_idx': found nothing, allowed with desc_act true"));
+  EXPECT_EQ(open(gptq_settings + R"(false,"group_size":32)", gptq(2)), "no error");
+  EXPECT_EQ(open(gptq_settings + R"(true,"group_size":-1)", gptq(1)), "no error");  // one group: no order to know
+  EXPECT_THAT(open(gptq_settings + R"("yes","group_size":32)", gptq(2)), HasSubstr("desc_act: found"));
+  EXPECT_THAT(open(gptq_settings + R"(false,"group_size":32)", [&](FolderWriter& writer) { halves(writer, "a.scales", 2, 8); }),
+              HasSubstr("tensor 'a.qweight': found nothing beside 'a.scales'"));
+
+  const auto compressed = [](std::string_view format, std::string_view weights) {
+    return fmt::format(R"("quant_method":"compressed-tensors","format":"{}","config_groups":{{"g":{{"weights":{{{}}}}}}})", format, weights);
+  };
+  const auto packs = [&](FolderWriter& writer) {
+    words(writer, "a.weight_packed", 8, 8), halves(writer, "a.weight_scale", 8, 2);
+    writer.add("a.weight_shape", "I64", {2}, std::vector<int64_t>{8, 64});
+  };
+  const std::string pack = R"("num_bits":4,"strategy":"group","group_size":32)";
+  EXPECT_EQ(open(compressed("pack-quantized", pack), packs), "no error");
+  EXPECT_THAT(open(compressed("pack-quantized", pack + R"(,"symmetric":false)"), packs), HasSubstr("'a.weight_zero_point': found nothing"));
+  EXPECT_THAT(open(compressed("pack-quantized", pack + R"(,"type":"float")"), packs), HasSubstr("type: found 'float', allowed is int"));
+  for (const std::string dtype : {"F8_E4M3", "I8"})
+    EXPECT_THAT(open(compressed("float-quantized", R"("num_bits":8,"type":"float","strategy":"channel")"), [&](FolderWriter& writer) {
+                  writer.add("a.weight", dtype, {2, 32}, std::vector<uint8_t>(64));
+                }), HasSubstr("tensor 'a.weight_scale': found nothing beside 'a.weight'"));
+  EXPECT_THAT(open(R"("quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"nf4")", [&](FolderWriter& writer) {
+                writer.add("a.weight", "U8", {64, 1}, std::vector<uint8_t>(64));
+              }), HasSubstr("'a.weight.quant_state.bitsandbytes__nf4': found nothing beside 'a.weight'"));
+
+  for (const std::string_view field : {"bits", "group_size"})
+    for (const std::string_view value : {"9223372036854775808", "18446744073709551615"})
+      EXPECT_THAT(open(fmt::format(R"("quant_method":"gptq","{}":{})", field, value), gptq(2)),
+                  HasSubstr(fmt::format("{}: found {}, allowed is a whole number of at most 63 bits", field, value)));
+}
+
 // Shapes that their parts agree on, of weights that do not exist: reading them would go past the ends of the parts.
 TEST(ForeignWeights, ShapesThatPartsAgreeOnAndNoWeightHas) {
   const auto gptq = [](int64_t group, const std::function<void(FolderWriter&)>& fill) {
@@ -393,7 +453,10 @@ TEST(ForeignWeights, StatesOfBitsandbytesThatWouldOverflow) {
                std::vector<char>(state.begin(), state.end()));
     return message_of(writer.open());
   };
-  EXPECT_EQ(nf4(R"({"shape":[2,64]})"), "no error");
+  EXPECT_EQ(nf4(R"({"shape":[2,64],"nested_offset":0.5})"), "no error");
+  EXPECT_THAT(nf4(R"({"shape":[2,64]})"), HasSubstr("nested_offset: found nothing, allowed is a number"));
+  EXPECT_THAT(nf4(R"({"shape":[2,64],"nested_offset":"0.5"})"), HasSubstr("nested_offset: found"));
+  EXPECT_THAT(nf4(R"({"shape":[2,64],"nested_offset":1e300})"), HasSubstr("allowed is a number that FP32 holds"));
   EXPECT_THAT(nf4(R"({"shape":[2,64],"blocksize":9223372036854775744})"), HasSubstr("blocksize: found '9223372036854775744'"));
   EXPECT_THAT(nf4(R"({"shape":[2,64],"nested_blocksize":9223372036854775807})"), HasSubstr("nested_blocksize: found"));
   EXPECT_THAT(nf4(fmt::format(R"({{"shape":{:[>20000}{:]>20000}}})", "", "")), HasSubstr("shape: found nothing"));
