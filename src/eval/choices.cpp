@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 
@@ -30,7 +31,7 @@ std::string without(std::string name, std::string_view ending) {
   return name;
 }
 
-Result<std::vector<ChoiceQuestion>> read_file(const std::string& path, bool& has_header) {
+Result<std::vector<ChoiceQuestion>> read_file(const std::string& path, bool required, bool& has_header) {
   TRY_ASSIGN(const std::string text, read_text_file(path, kMaxFileBytes));
   std::string_view body = text;
   if (body.starts_with("\xEF\xBB\xBF")) body.remove_prefix(3);
@@ -63,6 +64,7 @@ Result<std::vector<ChoiceQuestion>> read_file(const std::string& path, bool& has
     question.answer = static_cast<int>(answer);
     questions.push_back(std::move(question));
   }
+  if (questions.empty() && required) return bad_input(fmt::format("{}: found no questions, allowed are one and more", path));
   return questions;
 }
 
@@ -74,7 +76,7 @@ Result<std::map<std::string, std::vector<ChoiceQuestion>>> read_half(const std::
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().extension() != ".csv") continue;
     const std::string name = without(entry->path().stem().string(), fmt::format("_{}", half));
-    TRY_ASSIGN(subjects[name], read_file(entry->path().string(), has_header));
+    TRY_ASSIGN(subjects[name], read_file(entry->path().string(), half == "test", has_header));
   }
   if (error) return bad_input(fmt::format("{}: cannot list the folder: {}", path, error.message()));
   if (subjects.empty()) return bad_input(fmt::format("{}: found no .csv files, allowed is one a subject", path));
@@ -197,6 +199,9 @@ Result<std::vector<ChoiceScore>> score_choices(Backend& backend, const Model& mo
       TRY(prompt_logits(backend, model, tokens, kChunk_tokens, [&](int32_t first, int32_t rows, const float* logits) {
         if (last < first || last >= first + rows) return Status();
         const float* row = logits + int64_t{last - first} * model.config.vocabulary;
+        for (const TokenId letter : letters)
+          if (!std::isfinite(row[letter]))
+            return Status(internal_error(fmt::format("{}: the logits of {}, question {} are not finite", model.path, subject.name, i + 1)));
         for (int j = 1; j < 4; ++j)
           if (row[letters[static_cast<size_t>(j)]] > row[letters[static_cast<size_t>(best)]]) best = j;
         return Status();

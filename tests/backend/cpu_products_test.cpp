@@ -190,6 +190,32 @@ TEST(CpuProducts, RowsThatAreNotNumbersStayAlone) {
   }
 }
 
+// Its sum of squares is beyond FP32: a norm of 1 / infinity would make zeros of it, and finite logits of a broken model.
+TEST(CpuProducts, ARowThatIsTooLargeForTheNormIsNotANumber) {
+  for (CpuSimd simd : simds()) {
+    const auto cpu = backend(1, simd);
+    const int64_t n = 32, k = 32 * uniform(2, 9);
+    const RandomWeight w(WeightFormat::q8_0, n, k), norm(WeightFormat::f32, 1, k);
+    const Weight pw = prepare(*cpu, WeightRole::linear, {&w}), pn = prepare(*cpu, WeightRole::vector, {&norm});
+    Inputs in(3, k);
+    const auto run = [&] {
+      std::vector<float> out(static_cast<size_t>(3 * n), NAN);
+      cpu->ops().linear({.x = view(in.x, 3, k), .w = &pw, .out = view(out, 3, n), .norm = {.weight = &pn, .eps = 1e-5f}});
+      return out;
+    };
+    const auto good = run();
+    in.x[static_cast<size_t>(k + uniform(0, static_cast<int>(k) - 1))] = 1e20f;
+    const auto out = run();
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (i / static_cast<size_t>(n) == 1) {
+        ASSERT_TRUE(std::isnan(out[i])) << i;
+      } else {
+        ASSERT_EQ(out[i], good[i]) << i;
+      }
+    }
+  }
+}
+
 TEST(CpuProducts, GatedMlpAndProjection) {
   for (CpuSimd simd : simds())
     for (Activation activation : {Activation::silu, Activation::gelu_tanh}) {

@@ -80,6 +80,13 @@ TEST(Choices, WrongFilesAreNamed) {
   EXPECT_THAT(says(), HasSubstr("a_test.csv: entry 1: found the answer 'E', allowed is A, B, C or D"));
   folder.write("test/a_test.csv", "q,1,2,3\n");
   EXPECT_THAT(says(), HasSubstr("found 4 fields, allowed is at least 6"));
+  for (const std::string empty : {"", ",Question,A,B,C,D,Answer\n"}) {
+    folder.write("test/a_test.csv", empty);
+    EXPECT_THAT(says(), HasSubstr("a_test.csv: found no questions, allowed are one and more"));
+  }
+  folder.write("test/a_test.csv", "q,1,2,3,4,A\n");
+  folder.write("dev/a_dev.csv", "");
+  EXPECT_THAT(says(), HasSubstr("no error"));  // no answered questions to show
 }
 
 TEST(Choices, TheLikeliestLetterIsTheAnswer) {

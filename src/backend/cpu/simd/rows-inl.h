@@ -5,7 +5,7 @@ namespace {
 
 /// 1 / sqrt(mean(x^2) + eps). The tree: 64 partial sums (element i to sum i mod 64), ascending; then pairs of
 /// vectors; then lanes l with l + 8, + 4, + 2, + 1. Elements beyond the last multiple of 16 are added last,
-/// one by one.
+/// one by one. NaN where the sum of squares is beyond FP32: 0 would make zeros of such a row, and hide it.
 float inverse_rms(const float* x, int64_t cols, float eps) {
   F sum[4] = {set(0), set(0), set(0), set(0)};
   int64_t i = 0;
@@ -20,6 +20,7 @@ float inverse_rms(const float* x, int64_t cols, float eps) {
   }
   float total = sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
   for (; i < cols; ++i) total += x[i] * x[i];
+  if (!(total <= __FLT_MAX__)) return __builtin_nanf("");
   return static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(total) / static_cast<double>(cols) +
                                                  static_cast<double>(eps)));
 }
