@@ -47,6 +47,10 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+std::string partial_name(const std::string& target) {
+  return fmt::format("{}.partial.{}", target, ::getpid());
+}
+
 Result<Place> find_place(const std::string& path) {
   if (path.empty()) return bad_input("found an empty file name, allowed is the name of a file");
   struct stat found {};
@@ -69,11 +73,10 @@ Result<Place> find_place(const std::string& path) {
   if (const std::string folder = folder_of(place.target); ::access(folder.c_str(), W_OK | X_OK) != 0)
     return bad_input(
         fmt::format("{}: cannot write into its folder {}: {}", path, folder, std::strerror(errno)));
+  // The name that it may need meanwhile must fit, too.
+  struct stat ignored {};
+  if (::lstat(partial_name(place.target).c_str(), &ignored) != 0 && errno != ENOENT) return unwritable(path, errno);
   return place;
-}
-
-std::string partial_name(const std::string& target) {
-  return fmt::format("{}.partial.{}", target, ::getpid());
 }
 
 }  // namespace

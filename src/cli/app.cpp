@@ -129,6 +129,7 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return fail(who, fmt::format("{} (see {} --help)", error.what(), who), kBadInput);
   }
+  if (auto status = flags.files().check(); !status) return exit_code(who, status);
   if (auto status = configure_logging(common.log); !status) return exit_code(who, status);
   const VerbOutcome outcome = verb->run(common);
   spdlog::default_logger()->flush();

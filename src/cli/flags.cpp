@@ -59,6 +59,7 @@ void FlagSet::model(std::string& path) {
   app_.add_option("MODEL", path, "A GGUF file (any part of a split one) or a Hugging Face folder")
       ->required()
       ->type_name("");
+  files_.reads("MODEL", path);
 }
 
 void FlagSet::models(std::vector<std::string>& paths) {
@@ -66,10 +67,12 @@ void FlagSet::models(std::vector<std::string>& paths) {
       ->required()
       ->type_name("")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  files_.reads("MODEL", paths);
 }
 
 void FlagSet::optional_model(std::string& path) {
   app_.add_option("MODEL", path, "A GGUF file (any part of a split one) or a Hugging Face folder")->type_name("");
+  files_.reads("MODEL", path);
 }
 
 void FlagSet::positional(const std::string& name, std::string& value, const std::string& help) {
@@ -181,11 +184,14 @@ void FlagSet::common(CommonOptions& common) {
       ->type_name("FILE")
       ->check(not_empty("FILE"))
       ->group(group);
+  files_.writes("--log-file", common.log.file);
 }
 
 void TextFlags::declare(FlagSet& flags) {
   flags.text("--tokenizer", tokenizer, "PATH", "Take the tokenizer from this GGUF, tokenizer.json or folder");
   flags.text("--chat-template", chat_template, "FILE", "Use this Jinja template instead of the model's");
+  flags.files().reads("--tokenizer", tokenizer);
+  flags.files().reads("--chat-template", chat_template);
 }
 
 LoadOptions TextFlags::load_options(int64_t context_tokens) const {
@@ -249,6 +255,7 @@ void TextSource::declare(FlagSet& flags, const std::string& what) {
   text_flag = flags.text("-p,--prompt", text, "TEXT", what);
   file_flag =
       flags.text("-f,--file", file, "FILE", what + " from a file ('-': standard input)").excludes(text_flag);
+  flags.files().reads("--file", file);
 }
 
 std::string TextSource::name() const {

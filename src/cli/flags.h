@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/named_files.h"
 #include "cli/verb.h"
 #include "engine/request.h"
 #include "model/model.h"
@@ -85,8 +86,12 @@ class FlagSet {
   /// Those that every verb has.
   void common(CommonOptions& common);
 
+  /// Which flags name files to read and to write; every one of a verb has its entry. MODEL's and the log's are there.
+  NamedFiles& files() { return files_; }
+
  private:
   CLI::App& app_;
+  NamedFiles files_;
 };
 
 /// --tokenizer and --chat-template.

@@ -2,10 +2,13 @@
 #include "cli/report_page.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -282,11 +285,31 @@ std::string report_html(const ReportPage& page) {
   return html;
 }
 
+Status check_report_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const auto fault = [&](const std::string& at, std::string_view found) {
+    return bad_input(fmt::format("--report {}: {}: {}, allowed is a folder, or a name for one in a folder", folder, at, found));
+  };
+  std::error_code error;
+  fs::path at = folder;
+  fs::file_status status = fs::status(at, error);
+  // The first of the folders above that is there.
+  for (; status.type() == fs::file_type::not_found; status = fs::status(at, error)) {
+    const fs::path up = at.has_parent_path() ? at.parent_path() : fs::path(".");
+    if (fs::is_symlink(fs::symlink_status(at, error)) || up == at) return fault(at.string(), "found nothing behind it");
+    at = up;
+  }
+  if (!fs::status_known(status)) return fault(at.string(), error.message());
+  if (!fs::is_directory(status)) return fault(at.string(), "found no folder");
+  if (::access(at.c_str(), W_OK | X_OK) != 0) return fault(at.string(), std::strerror(errno));
+  return at == fs::path(folder) ? OutputFile::check(fmt::format("{}/{}", folder, kReportName)) : Status();
+}
+
 Status write_report(const std::string& folder, const ReportPage& page) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return bad_input(fmt::format("--report: {}: cannot make the folder: {}", folder, error.message()));
-  TRY_ASSIGN(OutputFile file, OutputFile::create(folder + "/report.html"));
+  TRY_ASSIGN(OutputFile file, OutputFile::create(fmt::format("{}/{}", folder, kReportName)));
   const std::string html = report_html(page);
   if (std::fwrite(html.data(), 1, html.size(), file.stream()) != html.size()) return file.write_error();
   return file.finish();

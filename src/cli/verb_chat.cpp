@@ -47,6 +47,7 @@ class ChatVerb : public Verb {
 
   void declare(FlagSet& flags) override {
     flags.model(model_path_);
+    files_ = &flags.files();
     flags.text("--system", system_, "TEXT", "System prompt, kept whatever else is dropped");
     flags.integer("-n,--tokens", {tokens_, 1, INT32_MAX},
                   "Most tokens of an answer (default: until the context is full)");
@@ -174,6 +175,7 @@ class ChatVerb : public Verb {
   }
 
   Status save(const std::string& path) const {
+    TRY(files_->check_output("/save", path));
     TRY_ASSIGN(OutputFile file, OutputFile::create(path));
     const std::string text = messages_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     if (std::fwrite(text.data(), 1, text.size(), file.stream()) != text.size()) return file.write_error();
@@ -281,6 +283,7 @@ class ChatVerb : public Verb {
     return std::min(end, messages_.size());
   }
 
+  const NamedFiles* files_ = nullptr;  ///< of the flags, which outlive the run
   std::string model_path_, system_, overflow_ = "error";
   TextFlags text_;
   SamplingFlags sampling_;

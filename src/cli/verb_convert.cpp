@@ -23,6 +23,7 @@ class ConvertVerb : public Verb {
   void declare(FlagSet& flags) override {
     flags.model(source_);
     flags.positional("OUT", destination_, "The GGUF file to write, which must not exist yet");
+    flags.files().makes("OUT", destination_);
     flags.choice("--type", type_, {"f16", "bf16", "q8_0"},
                  "Format of the matrices (default f16); vectors are written as f32");
     flags.toggle("--json", json_, "Print one JSON object a tensor, one a line, and one for the whole");

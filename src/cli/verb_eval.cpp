@@ -160,6 +160,13 @@ class EvalVerb : public Verb {
                        .excludes(kl_flag_)
                        .excludes(choices_flag_)
                        .excludes(tasks_flag_);
+    NamedFiles& files = flags.files();
+    files.reads("--perplexity", perplexity_file_);
+    files.reads("--kl", kl_.first);
+    files.reads("--kl", kl_.second);
+    files.reads("--choices", choices_);
+    files.reads("--tasks", tasks_);
+    files.writes("--reference-cache", cache_path_);
     flags.toggle("--json", json_, "Print one JSON object a model, one a line");
   }
 

@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "compress/choose_formats.h"
 #include "compress/quantize_model.h"
+#include "compress/work_folder.h"
 
 namespace quintet {
 namespace {
@@ -95,6 +96,12 @@ class QuantizeVerb : public Verb {
     flags.choice("--layout", layout_, {"quintet", "gptq", "awq"},
                  "Whose tools read DST: with gptq and awq a Hugging Face folder for them, from one, integers without outliers");
     flags.text("--report", report_, "DIR", "Write report.html there: errors, bits, weights and texts, with plots");
+    NamedFiles& files = flags.files();
+    files.reads("--calibration", calibration_);
+    files.reads("--imatrix", imatrix_);
+    files.makes("DST", destination_);
+    files.writes("--save-imatrix", save_imatrix_);
+    files.writes("--report", report_, std::string(kReportName));
     flags.toggle("--no-smoke", no_smoke_, "Do not try the result at the end (both models are loaded for it)");
     flags.toggle("--restart", restart_,
                  "Begin anew where a command that was stopped left DST.partial; without it the same command goes on there");
@@ -132,7 +139,8 @@ class QuantizeVerb : public Verb {
     const auto report = quantize_model(source_, destination_, *backend, options, hooks);
     bar.reset();
     TRY(printed);
-    if (!report && std::filesystem::exists(destination_ + ".partial"))
+    std::error_code ignored;
+    if (!report && std::filesystem::exists(destination_ + ".partial", ignored))
       say(fmt::format("quintet quantize: {}.partial holds what was done: the same command goes on there", destination_));
     if (interrupts.signal() != 0 && !report) return VerbOutcome::ended_by(interrupts.signal());
     if (!report) return report.error();
@@ -259,6 +267,10 @@ class QuantizeVerb : public Verb {
     options.threads = common.backend.threads;
     options.format.whole_zero = asymmetric_ && options.layout != FolderLayout::quintet;
     options.save_importance = save_imatrix_;
+    if (options.layout != FolderLayout::quintet && method_ == "auto")
+      return bad_input(fmt::format("--layout: found {} with --method auto, allowed are rtn, gptq and awq", layout_));
+    TRY(WorkFolder::check(destination_));
+    if (!report_.empty()) TRY(check_report_folder(report_));
     return options;
   }
 

@@ -39,6 +39,7 @@ class RunVerb : public Verb {
     flags.toggle("--json", json_, "Print one JSON object at the end instead of streaming text");
     logits_flag_ = flags.text("--dump-logits", logits_path_, "FILE.npy",
                               "Write the prompt's logits, float32 [tokens, vocabulary]");
+    flags.files().writes("--dump-logits", logits_path_);
     flags.integer("--context", {context_, 2, INT32_MAX},
                   "Tokens of prompt and answer together (default: what they need, up to the model's)");
     text_.declare(flags);

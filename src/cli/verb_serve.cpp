@@ -38,6 +38,7 @@ class ServeVerb : public Verb {
                "The id that clients name (default: the file's name without .gguf)");
     flags.text("--api-key-file", api_key_path_, "FILE",
                "Ask for the key in this file: \"Authorization: Bearer KEY\"");
+    flags.files().reads("--api-key-file", api_key_path_);
     flags.text("--cors-origin", server_.cors_origin, "ORIGIN", "Let pages of this origin call ('*': any)");
     flags.integer("--context", {context_, 2, INT32_MAX},
                   "Tokens of one request, prompt and answer (default: the model's, as memory allows)");

@@ -20,6 +20,7 @@ class TemplateVerb : public Verb {
     flags.model(model_path_);
     messages_.declare(flags, "The messages: a JSON list of {\"role\", \"content\"}");
     flags.text("--tools", tools_path_, "FILE", "Tool definitions: a JSON list");
+    flags.files().reads("--tools", tools_path_);
     flags.toggle("--no-generation-prompt", no_generation_prompt_, "End after the last message");
     text_.declare(flags);
   }

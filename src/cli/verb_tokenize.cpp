@@ -70,6 +70,7 @@ class TokenizeVerb : public Verb {
                  "Special tokens that the text writes out count as such (--decode: are written out)");
     flags.text("--tokenizer", tokenizer_, "PATH",
                "Take the tokenizer from this GGUF, tokenizer.json or folder");
+    flags.files().reads("--tokenizer", tokenizer_);
   }
 
   VerbOutcome run(const CommonOptions&) override {

@@ -50,9 +50,25 @@ Status write_file(const std::string& path, std::string_view text) {
   return {};
 }
 
-Status check_free(const std::string& destination) {
+/// Of a name itself, not of what a link leads to; bad_input where it cannot be read (too long, a loop of links).
+Result<bool> is_there(const std::string& path) {
   std::error_code error;
-  if (!fs::exists(fs::symlink_status(destination, error))) return {};
+  const auto status = fs::symlink_status(path, error);
+  if (!fs::status_known(status)) return bad_input(fmt::format("{}: {}", path, error.message()));
+  return fs::exists(status);
+}
+
+/// "out/" names the folder "out".
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+std::string partial_of(const std::string& destination) { return destination + ".partial"; }
+
+Status check_free(const std::string& destination) {
+  TRY_ASSIGN(const bool there, is_there(destination));
+  if (!there) return {};
   return bad_input(fmt::format("{}: found something there, allowed is a name that does not exist yet", destination));
 }
 
@@ -89,13 +105,23 @@ WorkFolder::~WorkFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& identity, bool restart) {
-  std::string trimmed = destination;
-  while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
+Status WorkFolder::check(const std::string& destination) {
+  if (destination.empty()) return bad_input("DST: found an empty name, allowed is one that does not exist yet");
+  const std::string trimmed = without_slashes(destination);
   TRY(check_free(trimmed));
-  const std::string partial = trimmed + ".partial";
+  TRY(is_there(partial_of(trimmed)));
+  const fs::path parent = fs::path(trimmed).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    return bad_input(fmt::format("{}: cannot write into its folder {}: {}", destination, folder, std::strerror(errno)));
+  return {};
+}
+
+Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& identity, bool restart) {
+  TRY(check(destination));
+  const std::string trimmed = without_slashes(destination), partial = partial_of(trimmed);
   std::error_code error;
-  const bool there = fs::exists(fs::symlink_status(partial, error));
+  TRY_ASSIGN(const bool there, is_there(partial));
   if (there && !fs::exists(fmt::format("{}/{}", partial, kLockName), error) && !fs::is_empty(partial, error))
     return bad_input(fmt::format("{}: found something there that is no unfinished model, allowed is a free name",
                                  partial));

@@ -16,6 +16,9 @@ namespace quintet {
 /// caller keeps there. One process at a time holds it. state.json changes at once or not at all.
 class WorkFolder {
  public:
+  /// Whether a model can be made under this name, as far as can be told without touching anything: it is free, it and
+  /// that of the folder fit, and they lie in a folder that can be written. bad_input otherwise.
+  static Status check(const std::string& destination);
   /// Makes it, or takes up what a command of the same identity left (loaded() tells). `identity` is a JSON object of
   /// texts; one that differs from what is there is bad_input that names the first difference. `restart`: what is there is
   /// removed. bad_input where `destination` exists, or the folder is none that this made; no_room where another process

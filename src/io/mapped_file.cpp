@@ -31,7 +31,9 @@ struct OpenedFile {
 
 Error system_error(const std::string& path, const char* action, int code) {
   auto message = fmt::format("{}: cannot {}: {}", path, action, std::strerror(code));
-  return code == ENOENT || code == ENOTDIR ? not_found(std::move(message)) : io_error(std::move(message));
+  if (code == ENOENT || code == ENOTDIR) return not_found(std::move(message));
+  // No name of a file.
+  return code == ENAMETOOLONG || code == ELOOP ? bad_input(std::move(message)) : io_error(std::move(message));
 }
 
 Status open_regular(const std::string& path, OpenedFile& file) {

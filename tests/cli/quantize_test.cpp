@@ -521,6 +521,78 @@ TEST(Quantize, NothingHalfWrittenStays) {
     EXPECT_EQ(entry.path().filename(), "empty.txt");
 }
 
+TEST(Quantize, WhatIsReadIsNotWritten) {
+  const TemporaryFolder folder;
+  const std::string source = folder.path("source"), out = folder.path("out"), gguf = folder.path("m.gguf");
+  std::filesystem::copy(tiny("llama3"), source);
+  std::filesystem::copy(tiny("llama-plain.gguf"), gguf);
+  std::string weights;
+  for (const auto& entry : std::filesystem::directory_iterator(source))
+    if (entry.path().extension() == ".safetensors") weights = entry.path().string();
+  const std::string calibration = folder.write("cal.txt", read_file(text()));
+  std::filesystem::create_symlink(weights, folder.path("link"));
+  std::filesystem::create_hard_link(gguf, folder.path("hard.gguf"));
+  const std::string before = read_file(weights), before_gguf = read_file(gguf), before_text = read_file(calibration);
+  const auto refused = [&](const Args& args, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(args[0] + " " + args.back());
+    expect_error(run(args), 2, parts);
+    EXPECT_EQ(read_file(weights), before);
+    EXPECT_EQ(read_file(gguf), before_gguf);
+    EXPECT_EQ(read_file(calibration), before_text);
+  };
+  const Args quantized = {"quantize", source, out, "--calibration", calibration, "--samples", "2", "--length", "32", "--no-smoke"};
+  const auto with = [&](const std::string& flag, const std::string& value) {
+    Args args = quantized;
+    args.insert(args.end(), {flag, value});
+    return args;
+  };
+  refused(with("--save-imatrix", weights), {"--save-imatrix", weights, "MODEL"});
+  refused(with("--save-imatrix", folder.path("link")), {"--save-imatrix", "link", "MODEL"});
+  refused(with("--save-imatrix", calibration), {"--save-imatrix", "--calibration", "cal.txt"});
+  refused(with("--log-file", weights), {"--log-file", "MODEL"});
+  refused(with("--save-imatrix", out), {"out", "--save-imatrix", "DST"});
+  refused(with("--save-imatrix", out + "/"), {"out", "--save-imatrix", "DST"});
+  refused(with("--save-imatrix", out + ".partial"), {"out", "--save-imatrix", "DST"});
+  refused(with("--report", calibration), {"--report", calibration, "no folder"});
+  refused(with("--report", out + ".partial"), {"--report", "DST"});
+  refused({"run", gguf, "--raw", "-p", "ab", "-n", "0", "--dump-logits", folder.path("hard.gguf")},
+          {"--dump-logits", "hard.gguf", "MODEL"});
+  refused({"run", gguf, "--raw", "-f", calibration, "-n", "0", "--dump-logits", calibration}, {"--dump-logits", "--file"});
+  refused({"inspect", gguf, "--log-file", gguf}, {"--log-file", "MODEL"});
+  refused({"eval", gguf, "--kl", gguf, calibration, "--reference-cache", calibration}, {"--reference-cache", "--kl"});
+  expect_error(run({"chat", gguf}, "/save " + gguf + "\n"), 2, {"/save", "MODEL"});
+  EXPECT_EQ(read_file(gguf), before_gguf);
+  refused({"convert", source, gguf}, {"m.gguf", "does not exist yet"});
+  for (const std::string leftover : {"out", "out.partial"}) EXPECT_FALSE(std::filesystem::exists(folder.path(leftover)));
+  // Beside what is read is no harm.
+  EXPECT_EQ(run(with("--save-imatrix", source + "/importance.gguf")).code, 0);
+}
+
+TEST(Quantize, NamesThatNoFileCanHaveAreRefusedBeforeTheWork) {
+  const TemporaryFolder folder;
+  const std::string source = tiny("llama-plain.gguf");
+  std::filesystem::create_symlink(folder.path("b"), folder.path("a"));
+  std::filesystem::create_symlink(folder.path("a"), folder.path("b"));
+  const std::string long_name = folder.path(std::string(252, 'n'));
+  expect_error(quantize(source, "", {"--method", "rtn"}), 2, {"DST", "empty"});
+  for (const std::string& out : {long_name, folder.path(std::string(300, 'n')), folder.path("a/x"), folder.path("a")})
+    expect_error(quantize(source, out, {"--method", "rtn"}), 2, {out});
+  const auto refused = [&](const std::string& flag, const std::string& value, const Args& more) {
+    Args args = {flag, value};
+    args.insert(args.end(), more.begin(), more.end());
+    expect_error(quantize(source, folder.path("out"), args), 2, {value});
+  };
+  for (const std::string& name : {folder.path(std::string(300, 'n')), folder.path("a")}) {
+    refused("--imatrix", name, {});
+    refused("--save-imatrix", name, {"--calibration", text(), "--length", "32"});
+    refused("--report", name, {"--method", "rtn"});
+    expect_error(run({"run", source, "-p", "x", "--chat-template", name}), 2, {name});
+  }
+  refused("--save-imatrix", long_name, {"--calibration", text(), "--length", "32"});
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path("")))
+    EXPECT_TRUE(entry.path().filename() == "a" || entry.path().filename() == "b") << entry.path();
+}
+
 TEST(Quantize, FlagsAreChecked) {
   const std::string source = "/nonexistent.gguf", out = "/tmp/never";
   const auto check = [&](const Args& more, const std::vector<std::string>& parts) {
@@ -536,6 +608,7 @@ TEST(Quantize, FlagsAreChecked) {
   check({"--select", "magnitude", "--outliers", "50"}, {"--outliers", "'50'", "percent"});
   check({"--select", "magnitude", "--outliers", "last=1"}, {"--outliers", "'last=1'", "first=X"});
   check({"--method", "rtn", "--tensor-format", "a=iq2_xs"}, {"--tensor-format", "'a=iq2_xs'", "int4_g128"});
+  check({"--layout", "gptq", "--method", "auto", "--target-bytes", "1MB"}, {"--layout", "gptq", "auto"});
   check({"--method", "rtn"}, {"/nonexistent.gguf"});
 }
 

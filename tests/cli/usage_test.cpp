@@ -20,7 +20,7 @@ Args command(const std::string& verb, const std::string& model) {
   Args args = {verb, model};
   if (verb == "run" || verb == "tokenize") args.insert(args.end(), {"-p", "Hello"});
   if (verb == "template") args.insert(args.end(), {"-p", R"([{"role": "user", "content": "Hello"}])"});
-  if (verb == "quantize") args.insert(args.end(), {"/nonexistent/folder/out", "--method", "rtn"});
+  if (verb == "quantize") args.insert(args.end(), {testing::TempDir() + "quintet-usage-never-made", "--method", "rtn"});
   if (verb == "eval") args.insert(args.end(), {"--perplexity", source_path("LICENSE")});
   if (verb == "serve") args.insert(args.end(), {"--port", "0"});
   return args;
