@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/printable.h"
 #include "io/gguf_writer.h"
@@ -176,7 +177,8 @@ class Exporter {
 
   Status add_tokenizer(const Tokenizer& tokenizer) {
     // The tokenizer has used up its merges: they are read once more.
-    TRY_ASSIGN(const TokenizerSpec spec, parse_tokenizer_json(files_.texts().tokenizer, files_.path()));
+    TRY_ASSIGN(TokenizerSpec spec, parse_tokenizer_json(files_.texts().tokenizer, files_.path()));
+    fill_up(spec);
     const TokenizerSpec& complete = tokenizer.spec();
     if (spec.kind == Kind::byte_bpe) {
       const std::string_view family = family_of(spec);
@@ -207,6 +209,20 @@ class Exporter {
     metadata_.add("tokenizer.ggml.add_bos_token", complete.add_bos);
     metadata_.add("tokenizer.ggml.add_eos_token", complete.add_eos);
     return {};
+  }
+
+  /// Other engines want a token for every row of the embedding, of which models often have more: those are marked as unused.
+  void fill_up(TokenizerSpec& spec) const {
+    const auto rows = static_cast<size_t>(config_.vocabulary);
+    if (spec.tokens.size() >= rows) return;
+    spec.types.resize(spec.tokens.size(), TokenType::normal);
+    const std::unordered_set<std::string> taken(spec.tokens.begin(), spec.tokens.end());
+    while (spec.tokens.size() < rows) {
+      std::string name = fmt::format("[PAD{}]", spec.tokens.size());
+      while (taken.contains(name)) name += '_';
+      spec.tokens.push_back(std::move(name));
+      spec.types.push_back(TokenType::unused);
+    }
   }
 
   static std::vector<int32_t> types_of(const TokenizerSpec& spec) {

@@ -39,7 +39,12 @@ TEST(Convert, AFolderAndItsFileAreTheSameModel) {
                               "--context", "64", "--threads=1", "--json"});
       ASSERT_EQ(kl.code, 0) << kl.err;
       EXPECT_LT(Json::parse(kl.out)["kl_mean"].get<double>(), type == "f16" ? 1e-4 : 0.02);
-      for (const char* text : {"Hello, world 123", "  two  spaces\n"})
+      // A token for each of the embedding's 272 rows, of which the tokenizer names 261: llama.cpp loads no other file.
+      const std::string bytes = read_file(out);
+      EXPECT_NE(bytes.find("[PAD261]"), bytes.npos);
+      EXPECT_NE(bytes.find("[PAD271]"), bytes.npos);
+      EXPECT_EQ(bytes.find("[PAD272]"), bytes.npos);
+      for (const char* text : {"Hello, world 123", "  two  spaces\n", "[PAD265] is text"})
         EXPECT_EQ(run({"tokenize", out, "-p", text}).out, run({"tokenize", tiny(name), "-p", text}).out);
     }
   }
