@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "base/printable.h"
 #include "compress/gguf_mix.h"
 #include "model/weight_map.h"
 
@@ -51,10 +54,13 @@ void fit_groups(const HostWeight& weight, TensorTask& task) {
   task.note = fmt::format("stays as it is: {} inputs are no multiple of 32", weight.k);
 }
 
+/// Linear layers, embedding and head; norms and biases stay as they are.
+bool can_change(const TensorPlace& place) { return place.input() >= 0 || place.part == TensorPart::table; }
+
 void decide(const ModelConfig& config, const QuantizeOptions& options, TensorTask& task) {
   const HostWeight& weight = task.tensor->weight;
   task.format = weight.format;
-  if (task.place.input() < 0 && task.place.part != TensorPart::table) return;
+  if (!can_change(task.place)) return;
   const bool gguf = options.method == QuantizeMethod::gguf;
   if (gguf) {
     const auto format = format_in_mix(*options.mix, weight.name, weight.k, task.place.layer, config.layers,
@@ -108,6 +114,13 @@ Result<std::vector<TensorTask>> plan_tensors(const ModelFiles& files, const Mode
     }
   }
   for (const ModelTensor& tensor : files.tensors()) add(&tensor, {});  // frequencies and the like
+  for (const FormatOverride& override : options.overrides)
+    if (std::ranges::none_of(tasks, [&](const TensorTask& task) {
+          return can_change(task.place) && matches(override.pattern, task.tensor->weight.name);
+        }))
+      return bad_input(fmt::format("--tensor-format: found {}, which is the name of no tensor, allowed are names of linear layers, "
+                                   "embedding and head: {}, say",
+                                   printable(override.pattern), printable(tasks.front().tensor->weight.name)));
   return tasks;
 }
 

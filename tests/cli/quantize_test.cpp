@@ -593,6 +593,16 @@ TEST(Quantize, NamesThatNoFileCanHaveAreRefusedBeforeTheWork) {
     EXPECT_TRUE(entry.path().filename() == "a" || entry.path().filename() == "b") << entry.path();
 }
 
+TEST(Quantize, PatternsThatMatchNothingAreNamed) {
+  const TemporaryFolder folder;
+  for (const std::string pattern : {"blk.*.ffn_dwon*", "blk.0.ffn_up", "*norm*"}) {
+    expect_error(quantize(tiny("llama-plain.gguf"), folder.path("out"),
+                          {"--method", "rtn", "--group-size", "32", "--tensor-format", "*embd*=q8_0," + pattern + "=q8_0"}),
+                 2, {"--tensor-format", "'" + pattern + "'", "token_embd.weight"});
+    EXPECT_FALSE(std::filesystem::exists(folder.path("out.partial")));
+  }
+}
+
 TEST(Quantize, FlagsAreChecked) {
   const std::string source = "/nonexistent.gguf", out = "/tmp/never";
   const auto check = [&](const Args& more, const std::vector<std::string>& parts) {
