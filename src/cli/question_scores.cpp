@@ -2,15 +2,18 @@
 #include "cli/question_scores.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "eval/statistics.h"
 
 namespace quintet {
 
 std::string print_questions(const QuestionScores& scores, const QuestionsOf& of, std::vector<float>& first) {
   using Json = nlohmann::ordered_json;
+  constexpr size_t kMostNameBytes = 200;
   if (scores.all.empty()) return {};
   const auto interval_of = [](const std::vector<std::span<const float>>& series) {
     return bootstrap(
@@ -25,7 +28,12 @@ std::string print_questions(const QuestionScores& scores, const QuestionsOf& of,
   std::string text;
   for (const auto& [name, group] : scores.groups) {
     groups[name] = {{scores.kind, mean(group)}, {"questions", group.size()}};
-    text += fmt::format("{:>7.3f} {:>6}  {}\n", mean(group), group.size(), name);
+    text += fmt::format("{:>7.3f} {:>6}  {}", mean(group), group.size(), one_line(name, kMostNameBytes));
+    if (const auto metrics = scores.metrics.find(name); metrics != scores.metrics.end()) {
+      groups[name]["metrics"] = metrics->second;
+      text += fmt::format(" ({})", fmt::join(metrics->second, ", "));
+    }
+    text += "\n";
   }
   text += fmt::format("{:>7.3f} ({:.3f}-{:.3f}) of {} questions", mean(scores.all), interval.low,
                       interval.high, scores.all.size());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct QuestionScores {
   std::string groups_name;  ///< "subjects", "tasks"
   std::vector<float> all;
   std::map<std::string, std::vector<float>> groups;
+  std::map<std::string, std::set<std::string>> metrics;  ///< of a group, where questions are judged in several ways
   std::vector<std::string> answers;  ///< texts, where there are any
 
   void add(const std::string& group, float score) {

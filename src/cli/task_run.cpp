@@ -12,39 +12,51 @@
 namespace quintet {
 namespace {
 
-Result<std::vector<TokenId>> encode(const Model& model, const TaskQuestion& question,
-                                    const std::string& where, bool raw) {
+Result<std::vector<TokenId>> encode(const Model& model, const TaskQuestion& question, bool raw) {
   if (!question.messages_json.empty()) {
-    TRY_ASSIGN(const auto messages, parse_messages(question.messages_json, where, nullptr));
+    TRY_ASSIGN(const auto messages, parse_messages(question.messages_json, question.origin, nullptr));
     return encode_conversation(model, messages);
   }
   if (raw || (!model.chat_template && model.chat_template_source.empty()))
     return model.tokenizer->encode(question.prompt, {});
-  TRY_ASSIGN(auto content, json_text(question.prompt, where));
+  TRY_ASSIGN(auto content, json_text(question.prompt, question.origin));
   return encode_conversation(
       model, nlohmann::ordered_json::array({{{"role", "user"}, {"content", std::move(content)}}}));
 }
 
 }  // namespace
 
+Result<std::vector<std::vector<TokenId>>> encode_tasks(const Model& model, const std::vector<TaskQuestion>& questions, bool raw) {
+  if (!model.tokenizer)
+    return bad_input(fmt::format("{}: found no tokenizer, allowed is a model with one", model.path));
+  std::vector<std::vector<TokenId>> prompts;
+  for (const TaskQuestion& question : questions) {
+    auto prompt = encode(model, question, raw);
+    if (!prompt) {
+      Error error = std::move(prompt).error();
+      if (!error.message.starts_with(question.origin)) error.message = fmt::format("{}: {}", question.origin, error.message);
+      return error;
+    }
+    if (static_cast<int64_t>(prompt->size()) + question.max_tokens > model.config.context)
+      return bad_input(fmt::format(
+          "{}: found {} tokens and {} of an answer, allowed are {} together ({}'s context)", question.origin,
+          prompt->size(), question.max_tokens, model.config.context, model.path));
+    prompts.push_back(std::move(*prompt));
+  }
+  return prompts;
+}
+
 Result<std::vector<TaskAnswer>> ask_tasks(Session& session, const std::vector<TaskQuestion>& questions,
                                           const TaskRunOptions& options, const Interrupts& interrupts) {
   const Model& model = *session.model;
-  if (!model.tokenizer)
-    return bad_input(fmt::format("{}: found no tokenizer, allowed is a model with one", model.path));
+  TRY_ASSIGN(auto prompts, encode_tasks(model, questions, options.raw));
   std::vector<Request> requests;
   std::vector<std::vector<std::string>> stop;
   int64_t longest = 0;
   for (size_t i = 0; i < questions.size(); ++i) {
-    const std::string where = fmt::format("question {}", i + 1);
     Request request{.id = i + 1, .max_new_tokens = questions[i].max_tokens, .stop_ids = model.stop_ids};
-    TRY_ASSIGN(request.prompt, encode(model, questions[i], where, options.raw));
-    const auto room = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
-    if (room > model.config.context)
-      return bad_input(fmt::format(
-          "{}: found {} tokens and {} of an answer, allowed are {} together ({}'s context)", where,
-          request.prompt.size(), request.max_new_tokens, model.config.context, model.path));
-    longest = std::max(longest, room);
+    request.prompt = std::move(prompts[i]);
+    longest = std::max(longest, static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens);
     requests.push_back(std::move(request));
     stop.push_back(questions[i].stop);
   }

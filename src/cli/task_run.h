@@ -22,9 +22,11 @@ struct TaskAnswer {
   float score = 0;
 };
 
-/// Greedy answers to all questions, several at once, in their order. A prompt is a user's message where the
-/// model has a chat template. bad_input, named by the question's number, where one does not fit into the
-/// model's context.
+/// The ids of every question. A prompt is a user's message where the model has a chat template, unless `raw`. bad_input,
+/// named by the question's file and line, where the template fails or one does not fit into the model's context.
+Result<std::vector<std::vector<TokenId>>> encode_tasks(const Model& model, const std::vector<TaskQuestion>& questions, bool raw);
+
+/// Greedy answers to all questions, several at once, in their order. Errors as encode_tasks().
 Result<std::vector<TaskAnswer>> ask_tasks(Session& session, const std::vector<TaskQuestion>& questions,
                                           const TaskRunOptions& options, const Interrupts& interrupts);
 

@@ -3,7 +3,10 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/output_file.h"
 #include "base/printable.h"
@@ -89,8 +92,9 @@ Result<std::vector<Gate>> parse_gates(std::string_view text) {
         "--gate: found '{}', allowed are NAME=X with the names {}, separated by commas", found, names));
   };
   std::vector<Gate> gates;
-  while (!text.empty()) {
+  for (bool more = true; more;) {
     const auto part = text.substr(0, text.find(','));
+    more = part.size() < text.size();
     text.remove_prefix(std::min(text.size(), part.size() + 1));
     const auto equals = part.find('=');
     if (equals == part.npos) return fault(part);
@@ -100,6 +104,14 @@ Result<std::vector<Gate>> parse_gates(std::string_view text) {
     const auto number = part.substr(equals + 1);
     const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), gate.bound);
     if (!gate.figure || failed != std::errc() || end != number.data() + number.size()) return fault(part);
+    // A share of at most 1; NaN would let everything or nothing through.
+    const double most = gate.figure->at_most ? std::numeric_limits<double>::max() : 1;
+    if (!(gate.bound >= 0 && gate.bound <= most))
+      return bad_input(fmt::format("--gate: {}: found {}, allowed is {}", gate.figure->name, number,
+                                   gate.figure->at_most ? "a finite number from 0" : "a number from 0 to 1"));
+    for (const Gate& other : gates)
+      if (other.figure == gate.figure)
+        return bad_input(fmt::format("--gate: found {} twice, allowed is once", gate.figure->name));
     gates.push_back(gate);
   }
   return gates;
@@ -125,21 +137,21 @@ class EvalVerb : public Verb {
                    .text_pair("--kl", kl_, "REFERENCE FILE",
                               "Perplexity of the text, and KL divergence from the reference model on it")
                    .excludes(perplexity_flag_);
-    flags.integer("--context", {context_, 2, INT32_MAX},
+    context_flag_ = flags.integer("--context", {context_, 2, INT32_MAX},
                   "Tokens that a model reads at once (default 512, BOS included where the model has one)");
     stride_flag_ = flags.integer("--stride", {stride_, 1, INT32_MAX},
                                  "Tokens from one window to the next (default: the context, so none twice)");
-    flags.integer("--tokens", {tokens_, 2, INT64_MAX}, "Only so many tokens of the text, from its beginning");
-    flags
-        .text("--reference-cache", cache_path_, "FILE",
-              "Keep the reference's probabilities here, or take them from here")
-        .needs(kl_flag_);
+    tokens_flag_ = flags.integer("--tokens", {tokens_, 2, INT64_MAX}, "Only so many tokens of the text, from its beginning");
+    cache_flag_ = flags.text("--reference-cache", cache_path_, "FILE",
+                             "Keep the reference's probabilities here, or take them from here")
+                      .needs(kl_flag_);
     flags
         .toggle("--attribute", attribute_,
                 "With --kl: what weights, the cache's format and activations cost each for itself (on the scalar reference: slow; "
                 "128 tokens unless --tokens says otherwise)")
-        .needs(kl_flag_);
-    flags.text(
+        .needs(kl_flag_)
+        .excludes(cache_flag_);  // its reference is computed otherwise
+    gate_flag_ = flags.text(
         "--gate", gate_, "NAME=X,...",
         "Exit code 1 where a model has more than this kl, kl_p99, ppl or ppl_ratio, or less than this top1");
     choices_flag_ = flags.text("--choices", choices_, "DIR",
@@ -160,12 +172,17 @@ class EvalVerb : public Verb {
                        .excludes(kl_flag_)
                        .excludes(choices_flag_)
                        .excludes(tasks_flag_);
+    flags.text("--chat-template", chat_template_, "FILE", "--tasks: use this Jinja template instead of the models'").needs(tasks_flag_);
+    // What measures something else than a text has no use for these: they are refused, not passed over.
+    for (Flag* other : {&choices_flag_, &tasks_flag_, &needle_flag_})
+      for (const Flag& of_text : {gate_flag_, context_flag_, stride_flag_, tokens_flag_}) other->excludes(of_text);
     NamedFiles& files = flags.files();
     files.reads("--perplexity", perplexity_file_);
     files.reads("--kl", kl_.first);
     files.reads("--kl", kl_.second);
     files.reads("--choices", choices_);
     files.reads("--tasks", tasks_);
+    files.reads("--chat-template", chat_template_);
     files.writes("--reference-cache", cache_path_);
     flags.toggle("--json", json_, "Print one JSON object a model, one a line");
   }
@@ -184,7 +201,9 @@ class EvalVerb : public Verb {
     if (stride_flag_.given() && stride_ > context_)
       return bad_input(
           fmt::format("--stride: found {}, allowed are 1 to {} (the context)", stride_, context_));
-    TRY_ASSIGN(gates_, parse_gates(gate_));
+    if (gate_flag_.given()) {
+      TRY_ASSIGN(gates_, parse_gates(gate_));
+    }
     for (const Gate& gate : gates_)
       if (gate.figure->name != "ppl" && !kl_flag_.given())
         return bad_input(fmt::format("--gate: {} needs --kl REFERENCE FILE", gate.figure->name));
@@ -206,9 +225,22 @@ class EvalVerb : public Verb {
   }
 
  private:
+  /// Reads all of every model but its weights, and checks it, so that no fault comes after hours with the models before.
+  Status check_models(const LoadOptions& load, const std::function<Status(const Model&)>& check) const {
+    std::set<std::string> seen;
+    for (const std::string& path : paths_) {
+      if (!seen.insert(path).second) continue;
+      TRY_ASSIGN(const auto model, load_text(path, load));
+      if (model->config.layers == 0) return bad_input(fmt::format("{}: found a vocabulary without weights, allowed is a model", path));
+      TRY(check(*model));
+    }
+    return {};
+  }
+
   /// Accuracy by subject and in all, the interval over questions.
   Status measure_choices() {
     TRY_ASSIGN(const ChoiceSet set, read_choices(choices_));
+    TRY(check_models({}, [](const Model&) { return Status(); }));
     Output output;
     std::vector<float> first;
     for (const std::string& path : paths_) {
@@ -233,10 +265,16 @@ class EvalVerb : public Verb {
   Status measure_tasks() {
     TRY_ASSIGN(const std::string lines, read_text(tasks_, "questions"));
     TRY_ASSIGN(const auto asked, parse_tasks(lines, tasks_));
+    LoadOptions load;
+    load.chat_template_path = chat_template_;
+    TRY(check_models(load, [&](const Model& model) -> Status {
+      TRY(encode_tasks(model, asked, raw_));
+      return {};
+    }));
     Output output;
     std::vector<float> first;
     for (const std::string& path : paths_) {
-      TRY_ASSIGN(Session session, open_session({.path = path}, common_, {}, {.sequences = 1}));
+      TRY_ASSIGN(Session session, open_session({.path = path}, common_, load, {.sequences = 1}));
       ProgressBar bar(path, ProgressBar::Unit::tokens);
       uint64_t all = 0;
       for (const TaskQuestion& question : asked) all += static_cast<uint64_t>(question.max_tokens);
@@ -244,9 +282,9 @@ class EvalVerb : public Verb {
       TRY_ASSIGN(const auto answers, ask_tasks(session, asked, options, *interrupts_));
       QuestionScores questions{.kind = "score", .groups_name = "tasks"};
       for (size_t i = 0; i < asked.size(); ++i) {
-        const std::string_view metric = metric_name(asked[i].metric);
-        questions.add(asked[i].task.empty() ? std::string(metric) : fmt::format("{} ({})", printable(asked[i].task), metric),
-                      answers[i].score);
+        const std::string metric(metric_name(asked[i].metric)), group = asked[i].task.empty() ? metric : asked[i].task;
+        questions.add(group, answers[i].score);
+        questions.metrics[group].insert(metric);
         questions.answers.push_back(answers[i].text);
       }
       TRY(output.print(print_questions(questions, {.path = path, .bytes = session.model->file_bytes, .beside = paths_.front(), .json = json_}, first)));
@@ -256,11 +294,11 @@ class EvalVerb : public Verb {
 
   /// A pass key at five depths of each length.
   Status measure_needle() {
+    const auto longest = *std::max_element(needle_.begin(), needle_.end());
+    TRY(check_models({}, [&](const Model& model) { return check_context(longest, model); }));
     Output output;
     for (const std::string& path : paths_) {
-      const auto longest = *std::max_element(needle_.begin(), needle_.end());
       TRY_ASSIGN(Session session, open_session({.path = path}, common_, {}, {.context = static_cast<int32_t>(longest), .sequences = 1}));
-      TRY(check_context(longest, *session.model));
       TRY_ASSIGN(const auto found, find_needles(session, needle_, *interrupts_));
       Json lengths = Json::object();
       std::string text;
@@ -274,7 +312,34 @@ class EvalVerb : public Verb {
     return {};
   }
 
+  static std::string bos_name(const ScoredText& text) { return text.bos ? fmt::format("BOS {}", *text.bos) : "no BOS"; }
+
+  /// The models' tokens of the text are the reference's, or bad_input.
+  Status check_same_text(const Model& model) const {
+    TRY_ASSIGN(const ScoredText text, cut(model));
+    const auto& found = text.tokens;
+    const auto& allowed = reference_text_.tokens;
+    if (found.size() != allowed.size())
+      return bad_input(fmt::format("{}: found {} tokens in the text, allowed are {} as in {}: the same tokenizer", model.path, found.size(),
+                                   allowed.size(), kl_.first));
+    if (const auto [at, other] = std::mismatch(found.begin(), found.end(), allowed.begin()); at != found.end())
+      return bad_input(fmt::format("{}: found other ids than {}'s: token {} of the text is {}, allowed is {}: the same tokenizer",
+                                   model.path, kl_.first, at - found.begin(), *at, *other));
+    if (text.bos != reference_text_.bos)
+      return bad_input(fmt::format("{}: found {} in front of windows, allowed is {} as in {}: the same tokenizer", model.path, bos_name(text),
+                                   bos_name(reference_text_), kl_.first));
+    if (model.config.vocabulary != reference_vocabulary_)
+      return bad_input(fmt::format("{}: found a vocabulary of {}, allowed is {}, the reference's", model.path, model.config.vocabulary,
+                                   reference_vocabulary_));
+    return {};
+  }
+
   Status measure() {
+    if (!kl_flag_.given() && paths_.size() > 1)
+      TRY(check_models(load_options(), [&](const Model& model) -> Status {
+        TRY(cut(model));
+        return {};
+      }));
     std::optional<LogProbFile> reference;
     if (kl_flag_.given()) {
       TRY_ASSIGN(auto file, reference_rows());
@@ -285,14 +350,6 @@ class EvalVerb : public Verb {
     for (const std::string& path : paths_) {
       TRY_ASSIGN(const Session session, open_session({.path = path}, common_, load_options(), engine_options()));
       TRY_ASSIGN(const ScoredText text, cut(*session.model));
-      if (reference && text.tokens != reference_text_.tokens)
-        return bad_input(
-            fmt::format("{}: the text has {} tokens here and {} in {}, or other ids; allowed is "
-                        "the same tokenizer",
-                        path, text.tokens.size(), reference_text_.tokens.size(), kl_.first));
-      if (reference && session.model->config.vocabulary != reference->shape().vocabulary)
-        return bad_input(fmt::format("{}: found a vocabulary of {}, allowed is {}, the reference's", path,
-                                     session.model->config.vocabulary, reference->shape().vocabulary));
       TRY_ASSIGN(const TokenScores scores,
                  score(session, text, reference ? &*reference : nullptr, nullptr, path));
       const Summary summary = summarize(scores);
@@ -311,10 +368,7 @@ class EvalVerb : public Verb {
     common.backend = device;
     TRY_ASSIGN(const Session session, open_session({.path = path}, common, load_options(), engine_options()));
     if (kv) *kv = session.backend->info().kv;
-    TRY_ASSIGN(const ScoredText text, cut(*session.model));
-    if (text.tokens != reference_text_.tokens || session.model->config.vocabulary != reference_vocabulary_)
-      return bad_input(fmt::format("{}: found another tokenizer or vocabulary than {}'s, allowed is the same", path, kl_.first));
-    TRY_ASSIGN(const TokenScores scores, score(session, text, reference, record, fmt::format("{} ({})", path, device.device)));
+    TRY_ASSIGN(const TokenScores scores, score(session, reference_text_, reference, record, fmt::format("{} ({})", path, device.device)));
     return summarize(scores);
   }
 
@@ -330,6 +384,7 @@ class EvalVerb : public Verb {
       TRY_ASSIGN(reference_text_, cut(*text_model));
       reference_vocabulary_ = text_model->config.vocabulary;
     }
+    TRY(check_models(load_options(), [&](const Model& model) { return check_same_text(model); }));
     TRY_ASSIGN(LogProbFile rows, LogProbFile::create("", {.rows = reference_text_.scored_tokens(), .vocabulary = reference_vocabulary_}));
     TRY(distance_on(exact, kl_.first, nullptr, &rows));
     TRY(rows.finish());
@@ -406,6 +461,8 @@ class EvalVerb : public Verb {
   Result<LogProbFile> reference_rows() {
     TRY_ASSIGN(const auto text_model, load_text(kl_.first, load_options()));
     TRY_ASSIGN(reference_text_, cut(*text_model));
+    reference_vocabulary_ = text_model->config.vocabulary;
+    TRY(check_models(load_options(), [&](const Model& model) { return check_same_text(model); }));
     Fingerprint key = fingerprint_of_model(kl_.first);
     for (const TokenId token : reference_text_.tokens) key.add(int64_t{token});
     for (const Window& window : reference_text_.windows) key.add(window.begin * 31 + window.scored);
@@ -478,15 +535,16 @@ class EvalVerb : public Verb {
   }
 
   std::vector<std::string> paths_;
-  std::string perplexity_file_, cache_path_, gate_, choices_, tasks_;
+  std::string perplexity_file_, cache_path_, gate_, choices_, tasks_, chat_template_;
   bool raw_ = false, attribute_ = false;
-  int32_t reference_vocabulary_ = 0;  ///< of attribution
+  int32_t reference_vocabulary_ = 0;
   std::vector<int64_t> needle_;
   int64_t shots_ = 5, questions_ = 0;
   std::pair<std::string, std::string> kl_;
   int64_t context_ = kDefaultContext_tokens, stride_ = 0, tokens_ = 0;
   bool json_ = false;
-  Flag perplexity_flag_, kl_flag_, stride_flag_, choices_flag_, needle_flag_, tasks_flag_;
+  Flag perplexity_flag_, kl_flag_, context_flag_, stride_flag_, tokens_flag_, cache_flag_, gate_flag_, choices_flag_, needle_flag_,
+      tasks_flag_;
 
   CommonOptions common_;
   const Interrupts* interrupts_ = nullptr;

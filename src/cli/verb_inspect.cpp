@@ -2,16 +2,20 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/printable.h"
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/quant_scheme.h"
 #include "cli/terminal.h"
+#include "compress/gguf_mix.h"
+#include "compress/tensor_plan.h"
 #include "io/model_files.h"
 #include "model/config_reader.h"
 #include "model/synthetic.h"
 #include "model/text_loader.h"
+#include "model/weight_map.h"
 #include "plan/compressed_size.h"
 #include "plan/memory_plan.h"
 #include "server/prompt.h"
@@ -96,6 +100,9 @@ class InspectVerb : public Verb {
     model.path = model_path_;
     if (!files.tensors().empty()) {
       TRY_ASSIGN(model.config, read_config(files, 0));
+      ModelWeights weights;  // that none is missing
+      if (const Architecture* architecture = find_architecture(model.config.architecture))
+        TRY(plan_weights(files, *architecture, model.config, weights));
     }
     const bool has_tokenizer =
         files.gguf() ? files.gguf()->has("tokenizer.ggml.model") : !files.texts().tokenizer.empty();
@@ -164,22 +171,52 @@ class InspectVerb : public Verb {
                         (as_flag_.given() ? size_text(report["as"]) : ""));
   }
 
-  static Result<WeightFormat> read_format(std::string_view flag, std::string name) {
-    std::ranges::replace(name, '-', '_');
-    if (const auto format = format_from_name(name)) return *format;
+  /// A format, or a mix of GGUF that is no format's name.
+  struct NamedFormat {
+    std::string name;
+    WeightFormat format = WeightFormat::f16;
+    const GgufMix* mix = nullptr;
+  };
+  static Result<NamedFormat> read_format(std::string_view flag, const std::string& text) {
+    NamedFormat named{.name = text};
+    for (char& c : named.name) c = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    if (const auto format = format_from_name(named.name)) return named.format = *format, named;
+    if ((named.mix = find_gguf_mix(named.name))) return named;
     std::string names;
     for (const FormatInfo& info : format_table()) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
-    return bad_input(fmt::format("{}: found '{}', allowed are {}", flag, name, names));
+    return bad_input(fmt::format("{}: found {}, allowed are {}, and the mixes {}", flag, printable(text), names, gguf_mix_names()));
+  }
+
+  /// What `quantize` makes of rows that are not whole blocks of the wanted format; nothing where the tensor stays as it is.
+  static std::optional<WeightFormat> fallback_of(WeightFormat wanted, int64_t k) {
+    if (const auto integers = integer_format(wanted)) {
+      const auto fitting = fit_group(*integers, k);
+      return fitting ? weight_format_of(*fitting) : std::nullopt;
+    }
+    constexpr int64_t kSuperblock = 256;  // of k-quants
+    const int64_t block = format_info(wanted).block_weights;
+    if (block == kSuperblock) return format_of_blocks(wanted, k);
+    return k % block == 0 ? std::optional(wanted) : std::nullopt;
   }
 
   /// What the weights would take.
   Result<Json> describe_size(const ModelConfig& config) const {
-    TRY_ASSIGN(const WeightFormat linear, read_format("--as", as_));
-    TRY_ASSIGN(const WeightFormat tables, read_format("--tables", tables_format_.empty() ? as_ : tables_format_));
-    TRY_ASSIGN(const CompressedSize size,
-               compressed_size({.config = config, .linear = linear, .outliers = outliers_ / 100, .tables = tables}));
-    return Json{{"format", std::string(format_info(linear).name)},
-                {"tables", std::string(format_info(tables).name)},
+    TRY_ASSIGN(const NamedFormat linear, read_format("--as", as_));
+    TRY_ASSIGN(const NamedFormat tables, read_format("--tables", tables_format_.empty() ? as_ : tables_format_));
+    std::set<std::string> notes;
+    const CompressedSize size = compressed_size(
+        {.config = config, .outliers = outliers_ / 100, .format_of = [&](const SizedMatrix& matrix) {
+           const NamedFormat& named = matrix.layer < 0 ? tables : linear;
+           const WeightFormat wanted =
+               named.mix ? format_in_mix(*named.mix, matrix.name, matrix.layer, config.layers, config.tied_embeddings) : named.format;
+           const auto made = fallback_of(wanted, matrix.k);
+           if (made != wanted)
+             notes.insert(fmt::format("rows of {} do not fit {}: {}", matrix.k, format_info(wanted).name,
+                                      made ? format_info(*made).name : "they stay as they are (counted as f16)"));
+           return made.value_or(WeightFormat::f16);
+         }});
+    return Json{{"format", linear.name},
+                {"tables", tables.name},
                 {"outliers_percent", outliers_},
                 {"linear_weights", size.linear_weights},
                 {"linear_bytes", size.linear_bytes},
@@ -187,15 +224,19 @@ class InspectVerb : public Verb {
                 {"table_weights", size.table_weights},
                 {"table_bytes", size.table_bytes},
                 {"vector_bytes", size.vector_bytes},
-                {"bytes", size.bytes()}};
+                {"bytes", size.bytes()},
+                {"notes", notes}};
   }
 
   static std::string size_text(const Json& size) {
     const auto gigabytes = [&](const char* key) { return static_cast<double>(size[key].get<uint64_t>()) * 1e-9; };
+    std::string notes;
+    for (const Json& note : size["notes"]) notes += fmt::format("{:<14}{}\n", "", note.get<std::string>());
     return fmt::format("{:<14}{:.2f} GB: linear layers in {} {:.2f}, {:g} % outliers {:.2f}, embedding and head in {} {:.2f}, norms {:.3f}\n",
                        "compressed", gigabytes("bytes"), size["format"].get<std::string>(), gigabytes("linear_bytes"),
                        size["outliers_percent"].get<double>(), gigabytes("outlier_bytes"), size["tables"].get<std::string>(),
-                       gigabytes("table_bytes"), gigabytes("vector_bytes"));
+                       gigabytes("table_bytes"), gigabytes("vector_bytes")) +
+           notes;
   }
 
   static std::string network_text(const Json& net) {

@@ -267,8 +267,12 @@ class QuantizeVerb : public Verb {
     options.threads = common.backend.threads;
     options.format.whole_zero = asymmetric_ && options.layout != FolderLayout::quintet;
     options.save_importance = save_imatrix_;
-    if (options.layout != FolderLayout::quintet && method_ == "auto")
-      return bad_input(fmt::format("--layout: found {} with --method auto, allowed are rtn, gptq and awq", layout_));
+    // The rest is told by check_exchange(), which sees the model.
+    if (options.layout != FolderLayout::quintet && method_ != "rtn" && method_ != "gptq" && method_ != "awq")
+      return bad_input(
+          fmt::format("--method: found {}, allowed with --layout {} is rtn, gptq or awq", method_, layout_));
+    if (options.layout == FolderLayout::awq && bits_ != 4)
+      return bad_input(fmt::format("--bits: found {}, allowed with --layout awq is 4", bits_));
     TRY(WorkFolder::check(destination_));
     if (!report_.empty()) TRY(check_report_folder(report_));
     return options;

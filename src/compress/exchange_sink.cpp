@@ -98,7 +98,7 @@ class ExchangeSink : public ModelSink {
     return Json{{"data_bytes", progress.data_bytes}, {"header", progress.header}};
   }
 
-  Status finish(const std::string& method, const std::vector<std::string>& leftovers) override {
+  Status finish(const std::string& method, const GoesOn& goes_on) override {
     TRY(writer_.finish());
     const IntegerFormat& format = options_.format;
     Json config;
@@ -111,8 +111,8 @@ class ExchangeSink : public ModelSink {
       config = {{"quant_method", "awq"}, {"bits", 4},         {"group_size", format.group},
                 {"zero_point", true},    {"version", "gemm"}, {"modules_to_not_convert", nullptr}};
     config["meta"] = {{"quantizer", "quintet"}, {"method", method}};
-    TRY(folder_.copy_companions(source_, config.dump(-1, ' ', false, Json::error_handler_t::replace)));
-    return folder_.finish_folder(leftovers);
+    TRY(folder_.copy_companions(source_, config.dump(-1, ' ', false, Json::error_handler_t::replace), goes_on));
+    return folder_.finish_folder(kFile);
   }
 
  private:

@@ -33,17 +33,6 @@ bool is_wider(GgufMix::Wider rule, int32_t layer, int32_t layers) {
   return rule == ends_and_thirds && (layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2);
 }
 
-std::optional<WeightFormat> narrower_block(WeightFormat format, int64_t k) {
-  if (k % format_info(format).block_weights == 0) return format;
-  if (k % 32 != 0) return std::nullopt;
-  switch (format) {
-    case q4_k: return q5_0;
-    case q5_k: return q5_1;
-    case q6_k: return q8_0;
-    default: return iq4_nl;
-  }
-}
-
 }  // namespace
 
 const GgufMix* find_gguf_mix(std::string_view name) {
@@ -58,15 +47,25 @@ std::string gguf_mix_names() {
   return names;
 }
 
-std::optional<WeightFormat> format_in_mix(const GgufMix& mix, std::string_view name, int64_t k, int32_t layer,
-                                          int32_t layers, bool tied_embeddings) {
+WeightFormat format_in_mix(const GgufMix& mix, std::string_view name, int32_t layer, int32_t layers, bool tied_embeddings) {
   const bool wider = is_wider(mix.wider, layer, layers);
   WeightFormat format = mix.base;
   if (name == "output.weight" || (name == "token_embd.weight" && tied_embeddings)) format = mix.head;
   if (name.ends_with("attn_v.weight")) format = wider ? mix.values : mix.values_others;
   if (name.ends_with("ffn_down.weight")) format = wider ? mix.down : mix.down_others;
   if (name.ends_with("attn_output.weight")) format = mix.attn_output;
-  return narrower_block(format, k);
+  return format;
+}
+
+std::optional<WeightFormat> format_of_blocks(WeightFormat format, int64_t k) {
+  if (k % format_info(format).block_weights == 0) return format;
+  if (k % 32 != 0) return std::nullopt;
+  switch (format) {
+    case q4_k: return q5_0;
+    case q5_k: return q5_1;
+    case q6_k: return q8_0;
+    default: return iq4_nl;
+  }
 }
 
 }  // namespace quintet

@@ -29,10 +29,11 @@ const GgufMix* find_gguf_mix(std::string_view name);
 /// "q2_k, q3_k_s, ...".
 std::string gguf_mix_names();
 
-/// The format of a matrix `name` (as GGUF names it) with rows of k weights. Rows that are no multiple of 256
-/// get an older format of about the same size, rows that are no multiple of 32 none: the tensor stays as it
-/// is.
-std::optional<WeightFormat> format_in_mix(const GgufMix& mix, std::string_view name, int64_t k, int32_t layer,
-                                          int32_t layers, bool tied_embeddings);
+/// The format that the mix has for a matrix `name` (as GGUF names it), whatever its rows.
+WeightFormat format_in_mix(const GgufMix& mix, std::string_view name, int32_t layer, int32_t layers, bool tied_embeddings);
+
+/// What rows of k weights take instead: `format` where they are whole blocks, an older format of about the same size where
+/// they are no multiple of 256, and none where they are no multiple of 32: the tensor stays as it is.
+std::optional<WeightFormat> format_of_blocks(WeightFormat format, int64_t k);
 
 }  // namespace quintet

@@ -58,6 +58,5 @@ Status HiddenStates::swap() {
   return {};
 }
 
-std::vector<std::string> HiddenStates::file_names() { return {kNames[0], kNames[1]}; }
 
 }  // namespace quintet

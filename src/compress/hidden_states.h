@@ -32,8 +32,6 @@ class HiddenStates {
 
   /// What leaves becomes what enters, and is on the disk.
   Status swap();
-  /// The files' names, to be removed at the end.
-  static std::vector<std::string> file_names();
 
  private:
   HiddenStates(std::string folder, const Shape& shape) : folder_(std::move(folder)), shape_(shape) {}

@@ -53,7 +53,7 @@ class FolderSink : public ModelSink {
     return Json{{"data_bytes", progress.data_bytes}, {"header", progress.header}, {"formats", formats_}};
   }
 
-  Status finish(const std::string& method, const std::vector<std::string>& leftovers) override {
+  Status finish(const std::string& method, const GoesOn& goes_on) override {
     TRY(writer_.finish());
     Json sorted = Json::object();
     std::map<std::string, std::string> formats;
@@ -63,8 +63,8 @@ class FolderSink : public ModelSink {
                          {"version", kQuintetVersion},
                          {"method", method},
                          {"formats", std::move(sorted)}};
-    TRY(folder_.copy_companions(source_, config.dump(-1, ' ', false, Json::error_handler_t::replace)));
-    return folder_.finish_folder(leftovers);
+    TRY(folder_.copy_companions(source_, config.dump(-1, ' ', false, Json::error_handler_t::replace), goes_on));
+    return folder_.finish_folder(kFolderFile);
   }
 
  private:
@@ -89,7 +89,7 @@ class GgufSink : public ModelSink {
     return Json{{"added", added_}};
   }
 
-  Status finish(const std::string&, const std::vector<std::string>&) override {
+  Status finish(const std::string&, const GoesOn&) override {
     TRY(writer_.finish());
     return folder_.finish_file(kGgufFile);
   }

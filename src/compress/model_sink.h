@@ -27,8 +27,8 @@ class ModelSink {
   virtual Status add(const PlannedTensor& planned, const HostWeight& made) = 0;
   /// All that was added is on the disk; gives what a later sink needs to go on from here.
   virtual Result<nlohmann::ordered_json> checkpoint() = 0;
-  /// `method`: what was done, for people. `leftovers`: files of the work folder that are not part of the result.
-  virtual Status finish(const std::string& method, const std::vector<std::string>& leftovers) = 0;
+  /// `method`: what was done, for people. `goes_on`: asked while files are copied; false stops (cancelled).
+  virtual Status finish(const std::string& method, const GoesOn& goes_on) = 0;
 };
 
 /// What a sink writes. `source` and `tensors` must outlive it.

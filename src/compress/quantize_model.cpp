@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -20,6 +21,7 @@
 #include "compress/outlier_shares.h"
 #include "compress/tensor_plan.h"
 #include "compress/weight_plot.h"
+#include "io/mapped_file.h"
 #include "model/config_reader.h"
 #include "model/gguf_view.h"
 #include "quant/encode.h"
@@ -41,6 +43,23 @@ uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
+/// The files of a Hugging Face folder that decide what its weights and texts mean, each with the hash of its bytes.
+std::string texts_of(const std::string& folder) {
+  static constexpr std::string_view kNames[] = {
+      "config.json",    "generation_config.json", "model.safetensors.index.json", "quantize_config.json",
+      "tokenizer.json", "tokenizer_config.json",  "tokenizer.model",              "vocab.json",
+      "merges.txt",     "added_tokens.json",      "special_tokens_map.json",      "chat_template.jinja",
+      "chat_template.json", kQuintetMetadataName};
+  constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return "none";
+  std::string texts;
+  for (const std::string_view name : kNames)
+    if (const auto text = read_text_file(fmt::format("{}/{}", folder, name), kMaxBytes))
+      texts += fmt::format("{}{} {:016x}", texts.empty() ? "" : ", ", name, hash_of(*text));
+  return texts;
+}
+
 /// What must be the same for a command to go on with what another left.
 Json identity_of(const ModelFiles& files, const Backend& backend, const QuantizeOptions& options) {
   std::string source;
@@ -55,6 +74,7 @@ Json identity_of(const ModelFiles& files, const Backend& backend, const Quantize
   for (const FormatOverride& override : options.overrides)
     method += fmt::format(", {}={}", override.pattern, format_info(override.format).name);
   Json identity = {{"program", fmt::format("quintet {}", kQuintetVersion)}, {"source", source}, {"method", method}};
+  identity["set of files beside the weights"] = texts_of(files.path());
   if (options.needs_calibration()) {
     identity["calibration text"] = fmt::format("{} bytes, {:016x}", options.calibration_text.size(),
                                                hash_of(options.calibration_text));
@@ -115,6 +135,10 @@ class Quantizer {
       all_bytes_ += task.tensor->weight.stored_bytes();
     }
     if (options_.layout != FolderLayout::quintet) TRY(check_exchange(files_, tasks_, options_));
+    if (options_.importance && std::ranges::all_of(*options_.importance, [](const auto& weight) {
+          return std::ranges::all_of(weight.second, [](float moment) { return moment == 0; });
+        }))
+      return bad_input("importance matrix: found zeros alone, allowed is a matrix of mean squares that are not all zero");
     for (const TensorTask& task : tasks_)
       if (options_.importance && task.changed && task.place.input() >= 0) TRY(moments_of(task));
     TRY_ASSIGN(WorkFolder folder,
@@ -176,9 +200,7 @@ class Quantizer {
     }
     calibration_.reset();
     if (!options_.save_importance.empty()) TRY(write_moments());
-    std::vector<std::string> leftovers = HiddenStates::file_names();
-    for (int32_t layer = 0; layer < config_.layers; ++layer) leftovers.push_back(moments_name(layer));
-    return sink_->finish(describe(options_), leftovers);
+    return sink_->finish(describe(options_), [this] { return goes_on(); });
   }
 
   /// Every tensor before `tensors` is on the disk, and so is what the next layer's inputs are made of.
@@ -445,6 +467,7 @@ class Quantizer {
         return bad_input(fmt::format("tensor {}: found inputs in another order (act-order), allowed are tensors that are "
                                      "compressed anew or lie in order",
                                      weight.name));
+      if (is_dense(whole.format)) TRY(check_finite(whole));
       TRY(sink_->add(planned_[index], whole));
       report.bytes = weight.stored_bytes();
     } else {
@@ -464,6 +487,24 @@ class Quantizer {
     if (hooks_.on_tensor) hooks_.on_tensor(report);
     note_done(std::move(report));
     return goes_on() ? Status() : Error{ErrorKind::cancelled, "stopped by a signal"};
+  }
+
+  /// A model with NaN or infinity in a tensor that stays as it is would be written and could not be loaded.
+  Status check_finite(const HostWeight& weight) const {
+    std::atomic<int64_t> bad = -1;
+    parallel_for(weight.n, options_.threads, [&](int64_t row) {
+      std::vector<float> values(static_cast<size_t>(weight.k));
+      decode_row(weight, row, values.data());
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (std::isfinite(values[i])) continue;
+        int64_t none = -1;
+        bad.compare_exchange_strong(none, row * weight.k + static_cast<int64_t>(i));
+        return;
+      }
+    });
+    if (bad < 0) return {};
+    return bad_input(fmt::format("tensor {}: row {}, column {}: found NaN or infinity, allowed are finite numbers", weight.name,
+                                 bad / weight.k, bad % weight.k));
   }
 
   void note_done(TensorReport report) {

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "base/printable.h"
 #include "compress/gguf_mix.h"
 #include "model/weight_map.h"
 
@@ -35,30 +38,30 @@ std::unordered_map<const Weight*, TensorPlace> places_of(ModelWeights& weights) 
   return places;
 }
 
-/// The largest group up to the wanted one of which a row is a whole number.
 void fit_groups(const HostWeight& weight, TensorTask& task) {
-  IntegerFormat& format = *task.integers;
-  const int wanted = format.group;
-  while (format.group >= 32 && weight.k % format.group != 0) format.group /= 2;
-  if (format.group >= 32) {
-    task.format = *weight_format_of(format);
-    if (format.group != wanted)
-      task.note = fmt::format("groups of {}: {} inputs are no multiple of {}", format.group, weight.k, wanted);
+  const int wanted = task.integers->group;
+  task.integers = fit_group(*task.integers, weight.k);
+  if (task.integers) {
+    task.format = *weight_format_of(*task.integers);
+    if (task.integers->group != wanted)
+      task.note = fmt::format("groups of {}: {} inputs are no multiple of {}", task.integers->group, weight.k, wanted);
     return;
   }
-  task.integers.reset();
   task.format = weight.format;
   task.note = fmt::format("stays as it is: {} inputs are no multiple of 32", weight.k);
 }
 
+/// Linear layers, embedding and head; norms and biases stay as they are.
+bool can_change(const TensorPlace& place) { return place.input() >= 0 || place.part == TensorPart::table; }
+
 void decide(const ModelConfig& config, const QuantizeOptions& options, TensorTask& task) {
   const HostWeight& weight = task.tensor->weight;
   task.format = weight.format;
-  if (task.place.input() < 0 && task.place.part != TensorPart::table) return;
+  if (!can_change(task.place)) return;
   const bool gguf = options.method == QuantizeMethod::gguf;
   if (gguf) {
-    const auto format = format_in_mix(*options.mix, weight.name, weight.k, task.place.layer, config.layers,
-                                      config.tied_embeddings);
+    const auto format = format_of_blocks(
+        format_in_mix(*options.mix, weight.name, task.place.layer, config.layers, config.tied_embeddings), weight.k);
     if (!format) task.note = fmt::format("stays as it is: {} inputs are no multiple of 32", weight.k);
     task.format = format.value_or(weight.format);
   } else if (task.place.input() >= 0 && options.method == QuantizeMethod::direct) {
@@ -82,6 +85,11 @@ void decide(const ModelConfig& config, const QuantizeOptions& options, TensorTas
 }
 
 }  // namespace
+
+std::optional<IntegerFormat> fit_group(IntegerFormat wanted, int64_t k) {
+  while (wanted.group >= 32 && k % wanted.group != 0) wanted.group /= 2;
+  return wanted.group >= 32 ? std::optional(wanted) : std::nullopt;
+}
 
 Result<std::vector<TensorTask>> plan_tensors(const ModelFiles& files, const ModelConfig& config,
                                              const QuantizeOptions& options) {
@@ -108,6 +116,13 @@ Result<std::vector<TensorTask>> plan_tensors(const ModelFiles& files, const Mode
     }
   }
   for (const ModelTensor& tensor : files.tensors()) add(&tensor, {});  // frequencies and the like
+  for (const FormatOverride& override : options.overrides)
+    if (std::ranges::none_of(tasks, [&](const TensorTask& task) {
+          return can_change(task.place) && matches(override.pattern, task.tensor->weight.name);
+        }))
+      return bad_input(fmt::format("--tensor-format: found {}, which is the name of no tensor, allowed are names of linear layers, "
+                                   "embedding and head: {}, say",
+                                   printable(override.pattern), printable(tasks.front().tensor->weight.name)));
   return tasks;
 }
 

@@ -39,6 +39,10 @@ struct TensorTask {
   std::string note;
 };
 
+/// The member of a family with the largest group up to `wanted`'s of which k inputs are a whole number; nothing where that is
+/// less than 32.
+std::optional<IntegerFormat> fit_group(IntegerFormat wanted, int64_t k);
+
 /// All tensors, in the order of a forward pass; those that no weight is made of come last.
 Result<std::vector<TensorTask>> plan_tensors(const ModelFiles& files, const ModelConfig& config,
                                              const QuantizeOptions& options);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <utility>
 
 #include "base/json_parse.h"
+#include "base/units.h"
 #include "io/gguf_writer.h"
 
 namespace quintet {
@@ -24,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kStateName = "state.json", kLockName = "lock";
+constexpr std::string_view kStateName = "state.json", kLockName = "lock", kConfigName = "config.json";
 constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
 
 /// Files that hold or index weights, which are written anew.
@@ -66,6 +68,69 @@ std::string without_slashes(std::string path) {
 
 std::string partial_of(const std::string& destination) { return destination + ".partial"; }
 
+Result<std::vector<fs::path>> list(const std::string& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    entries.push_back(entry->path());
+  if (error) return io_error(fmt::format("{}: cannot list the folder: {}", folder, error.message()));
+  return entries;
+}
+
+/// The files of a Hugging Face folder that travel along as they are.
+Result<std::vector<fs::path>> companions_of(const std::string& folder) {
+  // How the source's weights were compressed, which the result's are not; and names that the work folder has itself.
+  static constexpr std::array<std::string_view, 6> kLeftOut = {
+      kConfigName, "quantize_config.json", "quant_config.json", "hf_quant_config.json", kStateName, kLockName};
+  TRY_ASSIGN(std::vector<fs::path> entries, list(folder));
+  std::erase_if(entries, [&](const fs::path& entry) {
+    std::error_code ignored;
+    return is_weights(entry) || !fs::is_regular_file(entry, ignored) ||
+           std::find(kLeftOut.begin(), kLeftOut.end(), entry.filename().string()) != kLeftOut.end();
+  });
+  return entries;
+}
+
+Status check_space(const std::string& folder, const std::vector<fs::path>& companions) {
+  std::error_code error;
+  uint64_t wanted = 0;
+  for (const fs::path& companion : companions)
+    if (const auto bytes = fs::file_size(companion, error); !error) wanted += bytes;
+  const auto space = fs::space(folder, error);
+  if (error || space.available >= wanted) return {};
+  return no_room(fmt::format("{}: found {} free, the files beside the weights need {}", folder,
+                             format_bytes(space.available), format_bytes(wanted)));
+}
+
+/// A regular file's bytes and mode under a name that whatever is there loses.
+Status copy_file(const std::string& from, const std::string& to, const GoesOn& goes_on) {
+  struct Descriptor {
+    int number;
+    ~Descriptor() {
+      if (number >= 0) ::close(number);
+    }
+  };
+  const Descriptor in{::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat found {};
+  if (in.number < 0 || ::fstat(in.number, &found) != 0) return write_error(from);
+  ::unlink(to.c_str());
+  const Descriptor out{::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, found.st_mode & 07777)};
+  if (out.number < 0) return write_error(to);
+  std::vector<char> bytes(size_t{1} << 20);
+  for (;;) {
+    if (!goes_on()) return Error{ErrorKind::cancelled, "stopped by a signal"};
+    const ssize_t got = ::read(in.number, bytes.data(), bytes.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return write_error(from);
+    if (got == 0) return {};
+    for (ssize_t done = 0; done < got;) {
+      const ssize_t put = ::write(out.number, bytes.data() + done, static_cast<size_t>(got - done));
+      if (put < 0 && errno != EINTR) return write_error(to);
+      done += std::max<ssize_t>(put, 0);
+    }
+  }
+}
+
 Status check_free(const std::string& destination) {
   TRY_ASSIGN(const bool there, is_there(destination));
   if (!there) return {};
@@ -96,6 +161,7 @@ WorkFolder::WorkFolder(WorkFolder&& other) noexcept
     : destination_(std::move(other.destination_)),
       partial_(std::exchange(other.partial_, {})),
       state_(std::move(other.state_)),
+      companions_(std::move(other.companions_)),
       lock_(std::exchange(other.lock_, -1)),
       keeps_(other.keeps_) {}
 
@@ -159,9 +225,18 @@ Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& 
     }
     made.keeps_ = false;
   }
-  for (const auto& entry : fs::directory_iterator(partial, error))
-    if (entry.path().filename() != kLockName) fs::remove_all(entry.path(), error);
+  TRY(made.remove_all_but([](const std::string& name) { return name == kLockName; }));
   return made;
+}
+
+Status WorkFolder::remove_all_but(const std::function<bool(const std::string& name)>& stays) const {
+  TRY_ASSIGN(const std::vector<fs::path> entries, list(partial_));
+  for (const fs::path& entry : entries) {
+    std::error_code error;
+    if (!stays(entry.filename().string())) fs::remove_all(entry, error);
+    if (error) return io_error(fmt::format("{}: {}", entry.string(), error.message()));
+  }
+  return {};
 }
 
 std::string WorkFolder::file(std::string_view name) const { return fmt::format("{}/{}", partial_, name); }
@@ -177,35 +252,37 @@ Status WorkFolder::save(const Json& state) {
   return {};
 }
 
-Status WorkFolder::copy_companions(const ModelFiles& source, const std::string& quantization_config) {
+Status WorkFolder::copy_companions(const ModelFiles& source, const std::string& quantization_config,
+                                    const GoesOn& goes_on) {
   Json config = Json::object();
   if (source.gguf()) {
     const std::string metadata = file(kQuintetMetadataName);
     ::unlink(metadata.c_str());
     TRY(write_gguf_metadata(metadata, *source.gguf()));
+    companions_.emplace_back(kQuintetMetadataName);
   } else {
     config = parse_json_tree<Json>(source.texts().config);
     if (!config.is_object())
       return bad_input(fmt::format("{}/config.json: found no JSON object", source.path()));
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(source.path(), error)) {
-      const std::string name = entry.path().filename().string();
-      if (!entry.is_regular_file() || is_weights(entry.path()) || name == "config.json") continue;
-      fs::copy_file(entry.path(), file(name), fs::copy_options::overwrite_existing, error);
-      if (error) return io_error(fmt::format("{}: {}", file(name), error.message()));
+    TRY_ASSIGN(const std::vector<fs::path> companions, companions_of(source.path()));
+    TRY(check_space(partial_, companions));
+    for (const fs::path& companion : companions) {
+      companions_.push_back(companion.filename().string());
+      TRY(copy_file(companion.string(), file(companions_.back()), goes_on));
     }
-    if (error) return io_error(fmt::format("{}: {}", source.path(), error.message()));
   }
   config["quantization_config"] = parse_json_tree<Json>(quantization_config);
-  return write_file(file("config.json"), config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  companions_.emplace_back(kConfigName);
+  ::unlink(file(kConfigName).c_str());
+  return write_file(file(kConfigName), config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-Status WorkFolder::finish_folder(const std::vector<std::string>& leftovers) {
+Status WorkFolder::finish_folder(std::string_view weights) {
   TRY(check_free(destination_));
+  TRY(remove_all_but([&](const std::string& name) {
+    return name == weights || std::find(companions_.begin(), companions_.end(), name) != companions_.end();
+  }));
   std::error_code error;
-  for (const std::string& name : leftovers) fs::remove(file(name), error);
-  fs::remove(file(kStateName), error);
-  fs::remove(file(kLockName), error);
   fs::rename(partial_, destination_, error);
   if (error) return io_error(fmt::format("{}: {}", destination_, error.message()));
   partial_.clear();

@@ -1,6 +1,7 @@
 // The folder in which a model is written until it is whole, and what is kept there to go on after a kill.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -11,6 +12,9 @@
 #include "io/model_files.h"
 
 namespace quintet {
+
+/// Asked now and then during long work; false: it stops.
+using GoesOn = std::function<bool()>;
 
 /// "DST.partial", a folder of its own: the outputs under the names that they will have, state.json, and whatever else a
 /// caller keeps there. One process at a time holds it. state.json changes at once or not at all.
@@ -38,20 +42,23 @@ class WorkFolder {
   /// From now on the folder stays when the object goes, so that the same command can go on with it.
   void keep() { keeps_ = true; }
 
-  /// All that travels along beside the weights: the other files of a Hugging Face folder, or a GGUF's metadata; and
-  /// config.json, with `quantization_config` (JSON text) put into it.
-  Status copy_companions(const ModelFiles& source, const std::string& quantization_config);
-  /// Removes the state and the files named, and gives the folder the destination's name.
-  Status finish_folder(const std::vector<std::string>& leftovers);
+  /// All that travels along beside the weights: the other files of a Hugging Face folder but those that tell how its
+  /// weights were compressed, or a GGUF's metadata; and config.json, with `quantization_config` (JSON text) put into it.
+  /// no_room where the disk has too little left for them; cancelled where `goes_on` says no.
+  Status copy_companions(const ModelFiles& source, const std::string& quantization_config, const GoesOn& goes_on);
+  /// Removes all but `weights` and what copy_companions() wrote, and gives the folder the destination's name.
+  Status finish_folder(std::string_view weights);
   /// Gives a file of the folder the destination's name and removes the folder.
   Status finish_file(std::string_view name);
 
  private:
   struct State;
   WorkFolder(std::string destination, std::string partial);
+  Status remove_all_but(const std::function<bool(const std::string& name)>& stays) const;
 
   std::string destination_, partial_;
   std::unique_ptr<State> state_;
+  std::vector<std::string> companions_;  ///< names of what copy_companions() wrote
   int lock_ = -1;
   bool keeps_ = false;
 };

@@ -35,12 +35,13 @@ class LineReader {
       if (std::find(kFields.begin(), kFields.end(), key) == kFields.end() && key != "id")
         return fault(printable(key), "a field that is not known",
                      "prompt, messages, answer, metric, max_tokens, stop, task and id");
-    TaskQuestion question;
+    TaskQuestion question{.origin = where_};
     if (line_.contains("prompt") == line_.contains("messages"))
       return fault("prompt, messages", line_.contains("prompt") ? "both" : "neither", "one of them");
     if (line_.contains("messages")) {
       if (!line_["messages"].is_array())
         return fault("messages", line_["messages"].type_name(), "a list of messages");
+      if (line_["messages"].empty()) return fault("messages", "an empty list", "one message and more");
       question.messages_json = line_["messages"].dump();
     } else {
       if (!line_["prompt"].is_string() || line_["prompt"].get<std::string>().empty())

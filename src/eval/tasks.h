@@ -17,6 +17,7 @@ enum class TaskMetric : uint8_t { exact, f1, number };
 std::string_view metric_name(TaskMetric metric);
 
 struct TaskQuestion {
+  std::string origin;                ///< for messages: "FILE: line N"
   std::string task;                  ///< questions of a name are summed up together; may be empty
   std::string prompt;                ///< a text, or
   std::string messages_json;         ///< a conversation

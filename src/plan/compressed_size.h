@@ -2,18 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
 
-#include "base/result.h"
 #include "model/config.h"
 #include "quant/format.h"
 
 namespace quintet {
 
+/// A matrix of the network.
+struct SizedMatrix {
+  std::string_view name;  ///< as GGUF names it, without the layer: "attn_v.weight", "token_embd.weight"
+  int32_t layer = -1;     ///< -1: embedding and head
+  int64_t n = 0, k = 0;
+};
+
 struct SizeQuestion {
   const ModelConfig& config;
-  WeightFormat linear = WeightFormat::int4_g128;  ///< of the layers' matrices
-  double outliers = 0;                            ///< share of their weights that is kept apart in FP16
-  WeightFormat tables = WeightFormat::int4_g128;  ///< of embedding and head
+  double outliers = 0;  ///< share of the layers' weights that is kept apart in FP16
+  /// Of every matrix; one of which its rows are whole blocks.
+  std::function<WeightFormat(const SizedMatrix&)> format_of;
 };
 
 /// Bytes as `quintet quantize` writes them, headers of files apart.
@@ -24,7 +32,6 @@ struct CompressedSize {
   uint64_t bytes() const { return linear_bytes + outlier_bytes + table_bytes + vector_bytes; }
 };
 
-/// bad_input where rows are no whole number of a format's blocks.
-Result<CompressedSize> compressed_size(const SizeQuestion& question);
+CompressedSize compressed_size(const SizeQuestion& question);
 
 }  // namespace quintet

@@ -213,7 +213,8 @@ TEST(Eval, TasksAreAskedAndModelsComparedQuestionByQuestion) {
   ASSERT_EQ(made.size(), 3u);
   EXPECT_EQ(made[0]["score"], 1.0);
   EXPECT_EQ(made[0]["questions"], 8);
-  EXPECT_EQ(made[0]["tasks"].size(), 4u) << "two tasks of two metrics";
+  ASSERT_EQ(made[0]["tasks"].size(), 2u);
+  EXPECT_EQ(made[0]["tasks"]["second"], Json({{"score", 1.0}, {"questions", 4}, {"metrics", {"exact", "f1"}}}));
   EXPECT_FALSE(made[0].contains("difference"));
   EXPECT_EQ(made[2]["difference"], 0.0);
   EXPECT_EQ(made[2]["difference_ci"], Json({0.0, 0.0})) << "the same answers question by question";
@@ -224,7 +225,24 @@ TEST(Eval, TasksAreAskedAndModelsComparedQuestionByQuestion) {
   EXPECT_EQ(run(eval({model, "--tasks", file})).code, 0) << "through the chat template";
   expect_error(run(eval({model, "--tasks", folder.write("bad.jsonl", "{}\n")})), 2, {"bad.jsonl: line 1", "prompt"});
   expect_error(run(eval({model, "--tasks", folder.write("long.jsonl", Json{{"prompt", std::string(500, 'x')}, {"answer", 1}}.dump())})), 2,
-               {"question 1", "128"});
+               {"long.jsonl: line 1", "128"});
+  expect_error(run(eval({model, "--tasks", folder.write("none.jsonl", R"({"messages": [], "answer": 1})")})), 2,
+               {"none.jsonl: line 1: messages: found an empty list"});
+  const std::string wrong = "\n" + Json{{"messages", {{{"role", "bishop"}, {"content", "x"}}}}, {"answer", 1}}.dump();
+  expect_error(run(eval({model, "--tasks", folder.write("role.jsonl", wrong)})), 2, {"role.jsonl: line 2: ", "messages[0].role"});
+
+  // All models are looked at before the first is asked.
+  const Outcome late = run(eval({model, folder.path("missing.gguf"), "--tasks", file, "--raw", "--json"}));
+  expect_error(late, 2, {"missing.gguf"});
+  EXPECT_EQ(late.out, "");
+
+  const std::string echo = folder.write("echo.jinja", "{{ messages[0]['content'] }}");
+  const Outcome by_template = run(eval({model, "--tasks", file, "--chat-template", echo, "--json"})),
+                raw = run(eval({model, "--tasks", file, "--raw", "--json"}));
+  ASSERT_EQ(by_template.code, 0) << by_template.err;
+  EXPECT_EQ(Json::parse(by_template.out)["score"], Json::parse(raw.out)["score"]);
+  const std::string broken = folder.write("broken.jinja", "{{ raise_exception('no such turn') }}");
+  expect_error(run(eval({model, "--tasks", file, "--chat-template", broken})), 2, {"tasks.jsonl: line 1", "no such turn"});
 }
 
 TEST(Eval, ChoicesOfSeveralModelsAreComparedQuestionByQuestion) {
@@ -267,6 +285,25 @@ TEST(Eval, BadInputIsNamed) {
                {"--stride", "65", "1 to 64"});
   expect_error(run(eval({model, "--perplexity", text, "--context", "64", "--gate", "kl=1"})), 2,
                {"--gate", "kl", "--kl"});
+  for (const std::string gate : {"ppl=nan", "ppl=inf", "ppl=-1", "ppl=1,ppl=2", "ppl=1,", ",ppl=1", "ppl=", "ppl", "ppl=1e999"})
+    expect_error(run(eval({model, "--perplexity", text, "--context", "64", "--gate", gate})), 2, {"--gate", "found"});
+  expect_error(run(eval({model, "--kl", model, text, "--context", "64", "--gate", "top1=1.5"})), 2,
+               {"--gate: top1: found 1.5, allowed is a number from 0 to 1"});
+  // Not passed over: a gate that nothing is held against would let everything through.
+  for (const Args& what : {Args{"--tasks", text}, Args{"--choices", folder.path("")}, Args{"--needle", "64"}})
+    for (const Args& flag : {Args{"--gate", "ppl=1"}, Args{"--context", "64"}, Args{"--stride", "8"}, Args{"--tokens", "8"}})
+      expect_error(run(eval({model, what[0], what[1], flag[0], flag[1]})), 2, {what[0], flag[0]});
+  expect_error(run(eval({model, "--kl", model, text, "--context", "64", "--attribute", "--reference-cache", text})), 2,
+               {"--attribute", "--reference-cache"});
+  // Another tokenizer of as many tokens; told before the first model is measured.
+  const std::string swapped = folder.path("swapped");
+  std::filesystem::copy(tiny("qwen2"), swapped);
+  Json tokenizer = Json::parse(read_file(swapped + "/tokenizer.json"));
+  Json& vocabulary = tokenizer["model"]["vocab"];
+  std::swap(vocabulary["q"], vocabulary["x"]);
+  folder.write("swapped/tokenizer.json", tokenizer.dump());
+  expect_error(run(eval({tiny("qwen2"), swapped, "--kl", tiny("qwen2"), text, "--context", "64"})), 2,
+               {"swapped: found other ids than", "token 4 of the text is", "the same tokenizer"});
 }
 
 }  // namespace

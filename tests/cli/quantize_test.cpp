@@ -559,6 +559,8 @@ TEST(Quantize, WhatIsReadIsNotWritten) {
           {"--dump-logits", "hard.gguf", "MODEL"});
   refused({"run", gguf, "--raw", "-f", calibration, "-n", "0", "--dump-logits", calibration}, {"--dump-logits", "--file"});
   refused({"inspect", gguf, "--log-file", gguf}, {"--log-file", "MODEL"});
+  const std::string part = folder.write("s-00002-of-00002.gguf", "x");
+  refused({"inspect", folder.path("s-00001-of-00002.gguf"), "--log-file", part}, {"--log-file", "s-00002", "MODEL"});
   refused({"eval", gguf, "--kl", gguf, calibration, "--reference-cache", calibration}, {"--reference-cache", "--kl"});
   expect_error(run({"chat", gguf}, "/save " + gguf + "\n"), 2, {"/save", "MODEL"});
   EXPECT_EQ(read_file(gguf), before_gguf);
@@ -593,6 +595,16 @@ TEST(Quantize, NamesThatNoFileCanHaveAreRefusedBeforeTheWork) {
     EXPECT_TRUE(entry.path().filename() == "a" || entry.path().filename() == "b") << entry.path();
 }
 
+TEST(Quantize, PatternsThatMatchNothingAreNamed) {
+  const TemporaryFolder folder;
+  for (const std::string pattern : {"blk.*.ffn_dwon*", "blk.0.ffn_up", "*norm*"}) {
+    expect_error(quantize(tiny("llama-plain.gguf"), folder.path("out"),
+                          {"--method", "rtn", "--group-size", "32", "--tensor-format", "*embd*=q8_0," + pattern + "=q8_0"}),
+                 2, {"--tensor-format", "'" + pattern + "'", "token_embd.weight"});
+    EXPECT_FALSE(std::filesystem::exists(folder.path("out.partial")));
+  }
+}
+
 TEST(Quantize, FlagsAreChecked) {
   const std::string source = "/nonexistent.gguf", out = "/tmp/never";
   const auto check = [&](const Args& more, const std::vector<std::string>& parts) {
@@ -608,7 +620,9 @@ TEST(Quantize, FlagsAreChecked) {
   check({"--select", "magnitude", "--outliers", "50"}, {"--outliers", "'50'", "percent"});
   check({"--select", "magnitude", "--outliers", "last=1"}, {"--outliers", "'last=1'", "first=X"});
   check({"--method", "rtn", "--tensor-format", "a=iq2_xs"}, {"--tensor-format", "'a=iq2_xs'", "int4_g128"});
-  check({"--layout", "gptq", "--method", "auto", "--target-bytes", "1MB"}, {"--layout", "gptq", "auto"});
+  check({"--layout", "gptq", "--method", "auto", "--target-bytes", "1MB"}, {"--layout gptq", "--method", "auto"});
+  check({"--layout", "awq", "--calibration", text()}, {"--layout awq", "--method", "outlier"});
+  check({"--layout", "awq", "--method", "rtn", "--bits", "8"}, {"--layout awq", "--bits", "8"});
   check({"--method", "rtn"}, {"/nonexistent.gguf"});
 }
 

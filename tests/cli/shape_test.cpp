@@ -117,8 +117,47 @@ TEST(Shape, InspectSaysWhatAFormatWouldTake) {
   expect_error(run({"inspect", "--shape", "llama3-70b", "--as", "int5"}), 2, {"--as", "'int5'", "int4_g128"});
   expect_error(run({"inspect", "--shape", "llama4"}), 2, {"--shape", "llama4", "llama3-70b"});
   expect_error(run({"inspect"}), 2, {"MODEL", "--shape"});
-  expect_error(run({"inspect", source, "--as", "q4_k"}), 2, {"q4_k", "multiples of 256"});
   EXPECT_NE(run({"inspect", "--shape", "llama3-70b", "--as", "int4-g128"}).out.find("GB"), std::string::npos);
+}
+
+TEST(Shape, InspectFallsBackAsQuantizeDoes) {
+  for (const std::string model : {"llama-plain.gguf", "phi3.gguf"}) {  // rows of 96 and the like; phi3: fused matrices
+    const TemporaryFolder folder;
+    const std::string source = source_path("tests/golden/data/tiny/" + model);
+    const auto expect_same = [&](const Outcome& made, const Args& as, const std::string& note) {
+      ASSERT_EQ(made.code, 0) << made.err;
+      uint64_t bytes = 0;
+      std::istringstream lines(made.out);
+      for (std::string text; std::getline(lines, text);)
+        if (const Json line = Json::parse(text); line.contains("tensor")) bytes += line["bytes"].get<uint64_t>();
+      Args args = {"inspect", source, "--json"};
+      args.insert(args.end(), as.begin(), as.end());
+      const Outcome outcome = run(args);
+      ASSERT_EQ(outcome.code, 0) << outcome.err;
+      const Json size = Json::parse(outcome.out)["as"];
+      EXPECT_EQ(size["bytes"], bytes) << model;
+      EXPECT_NE(size["notes"].dump().find(note), std::string::npos) << size["notes"];
+    };
+    expect_same(run({"quantize", source, folder.path("out"), "--method", "rtn", "--tensor-format",
+                     "*embd*=int4_g128,output.weight=int4_g128", "--no-smoke",
+                     "--json", "--threads=1"}),
+                {"--as", "INT4-G128"}, "do not fit int4_g128: ");
+    expect_same(run({"quantize", source, folder.path("out.gguf"), "--method", "q4_k_m", "--calibration", source_path("LICENSE"), "--length",
+                     "32", "--samples", "2", "--no-smoke", "--json", "--threads=1"}),
+                {"--as", "Q4_K_M"}, "do not fit q4_k: q5_0");
+  }
+}
+
+TEST(Shape, InspectNamesAWeightThatIsMissing) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(source_path("tests/golden/data/tiny/qwen2"), folder.path("model"));
+  std::string bytes = read_file(folder.path("model/model.safetensors"));
+  const std::string name = "layers.0.mlp.down_proj.weight";
+  const size_t at = bytes.find(name);
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, name.size(), "layers.0.mlp.dawn_proj.weight");
+  folder.write("model/model.safetensors", bytes);
+  expect_error(run({"inspect", folder.path("model")}), 2, {"layers.0.mlp.down_proj.weight", "found nothing"});
 }
 
 }  // namespace

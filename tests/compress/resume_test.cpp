@@ -6,11 +6,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "backend/cpu/cpu.h"
 #include "compress/quantize_model.h"
+#include "io/model_files.h"
 
 namespace quintet {
 namespace {
@@ -143,6 +146,85 @@ TEST_F(Resume, WhatChangedIsNamed) {
   other.restart = true;
   EXPECT_EQ(message(run(source, out, other)), "no error");
   EXPECT_TRUE(fs::exists(out));
+}
+
+TEST_F(Resume, FilesBesideTheWeightsBelongToTheWork) {
+  const std::string source = path("source"), out = path("out"), straight = path("straight");
+  fs::copy(kTiny + "llama3", source);
+  std::ofstream(source + "/quantize_config.json") << "{}";
+  std::ofstream(source + "/quant_config.json") << "{}";
+  std::ofstream(source + "/notes.txt") << "mine";
+  const QuantizeOptions options = options_of(QuantizeMethod::rtn);
+  const auto whole = run(source, straight, options);
+  ASSERT_TRUE(whole) << message(whole);
+  EXPECT_EQ(read(straight + "/notes.txt"), "mine");
+  for (const std::string left_out : {"quantize_config.json", "quant_config.json", "state.json", "lock"})
+    EXPECT_FALSE(fs::exists(straight + "/" + left_out)) << left_out;
+
+  ASSERT_FALSE(run(source, out, options, 12));
+  std::ofstream(out + ".partial/foreign.txt") << "not of the model";
+  fs::create_directories(out + ".partial/foreign/folder");
+  const std::string config = read(source + "/config.json");
+  const auto changed_at = fs::last_write_time(source + "/config.json");
+  std::ofstream(source + "/config.json") << config + " ";
+  fs::last_write_time(source + "/config.json", changed_at);
+  EXPECT_THAT(message(run(source, out, options)), HasSubstr("another set of files beside the weights"));
+  std::ofstream(source + "/config.json") << config;
+
+  // Stopped while they are copied: the same command goes on.
+  std::ofstream(source + "/large.txt") << std::string(5 << 20, 'x');
+  const auto backend = make_cpu_backend({.threads = 1});
+  for (const int copied : {0, 3}) {
+    int asked = 0;
+    QuantizeHooks hooks;
+    hooks.progress = [&](uint64_t done, uint64_t all) { return done < all || asked++ <= copied; };
+    const auto part = quantize_model(source, out, *backend, options, hooks);
+    ASSERT_FALSE(part);
+    ASSERT_EQ(part.error().kind, ErrorKind::cancelled) << message(part);
+    ASSERT_TRUE(fs::exists(out + ".partial/state.json"));
+  }
+  const auto free_bytes = fs::space(source).available;
+  std::error_code error;
+  fs::resize_file(source + "/large.txt", free_bytes + (uint64_t{64} << 30), error);
+  if (!error) {
+    const auto full = run(source, out, options);
+    ASSERT_FALSE(full);
+    EXPECT_EQ(full.error().kind, ErrorKind::no_room) << message(full);
+    EXPECT_THAT(message(full), HasSubstr("files beside the weights"));
+  }
+  fs::resize_file(source + "/large.txt", 3);
+  EXPECT_EQ(message(run(source, out, options)), "no error");
+  EXPECT_EQ(read(out + "/large.txt"), "xxx");
+  EXPECT_EQ(read(out + "/model.safetensors"), read(straight + "/model.safetensors"));
+  EXPECT_EQ(read(out + "/config.json"), read(straight + "/config.json"));
+  fs::remove(out + "/large.txt");
+  for (const auto& entry : fs::directory_iterator(out))
+    EXPECT_TRUE(fs::exists(fs::path(straight) / entry.path().filename())) << entry.path();
+}
+
+TEST_F(Resume, WhatNoModelCanHaveIsRefusedAtItsTensor) {
+  QuantizeOptions options = options_of(QuantizeMethod::outlier);
+  options.importance = ImportanceMatrix{{"blk.0.attn_q.weight", {0, 0, 0}}};
+  EXPECT_THAT(message(run(kTiny + "llama-plain.gguf", path("out"), options)), HasSubstr("zeros alone"));
+  const auto files = ModelFiles::open(kTiny + "llama-plain.gguf");
+  ASSERT_TRUE(files);
+  for (const std::string name : {"token_embd.weight", "blk.0.attn_norm.weight", "output_norm.weight"}) {
+    std::string bytes = read(kTiny + "llama-plain.gguf");
+    const ModelTensor* tensor = files->find(name);
+    ASSERT_NE(tensor, nullptr) << name;
+    ASSERT_EQ(tensor->weight.format, WeightFormat::f32);
+    const std::string values(tensor->weight.bytes.begin(), tensor->weight.bytes.end());
+    const size_t at = bytes.find(values);
+    ASSERT_NE(at, bytes.npos);
+    const float bad = name == "token_embd.weight" ? INFINITY : NAN;
+    std::memcpy(bytes.data() + at + 4 * 5, &bad, 4);
+    std::ofstream(path("bad.gguf"), std::ios::binary) << bytes;
+    const auto made = run(path("bad.gguf"), path("out"), options_of(QuantizeMethod::rtn));
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().kind, ErrorKind::bad_input);
+    EXPECT_THAT(message(made), testing::AllOf(HasSubstr(name), HasSubstr("column 5"), HasSubstr("NaN or infinity")));
+    EXPECT_FALSE(fs::exists(path("out.partial")));
+  }
 }
 
 TEST_F(Resume, DamageAndOtherWritersAreNamed) {
