@@ -295,7 +295,11 @@ class EvalVerb : public Verb {
   /// A pass key at five depths of each length.
   Status measure_needle() {
     const auto longest = *std::max_element(needle_.begin(), needle_.end());
-    TRY(check_models({}, [&](const Model& model) { return check_context(longest, model); }));
+    TRY(check_models({}, [&](const Model& model) {
+      if (longest <= model.config.context) return Status();
+      return Status(bad_input(fmt::format("--needle: found {}, allowed are at most {} (what {} was made for)", longest,
+                                          model.config.context, model.path)));
+    }));
     Output output;
     for (const std::string& path : paths_) {
       TRY_ASSIGN(Session session, open_session({.path = path}, common_, {}, {.context = static_cast<int32_t>(longest), .sequences = 1}));

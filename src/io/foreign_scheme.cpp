@@ -121,17 +121,22 @@ Result<ForeignScheme> read_compressed_tensors(const Settings& settings) {
       if (strategy == "channel") one.group = -1;
       if (strategy != "channel" && strategy != "group") return weights.wrong("strategy", Json(strategy), "group or channel");
       TRY_ASSIGN(one.symmetric, weights.flag("symmetric", true));
+      // By group (true, dynamic: the same), inputs lie in another order than their groups, which is not read.
+      const Json& order = weights.find({"actorder"});
+      if (!order.is_null() && order != false && order != "weight" && order != "static")
+        return weights.wrong("actorder", order, "weight, or none");
     } else if (own == "float-quantized" || own == "int-quantized" || own == "naive-quantized") {
       TRY_ASSIGN(const int64_t bits, weights.integer({"num_bits"}, 8));
       if (bits != 8) return weights.wrong("num_bits", Json(bits), "8");
       if (type != "int" && type != "float") return weights.wrong("type", Json(type), "int or float");
       if (strategy != "channel" && strategy != "tensor") return weights.wrong("strategy", Json(strategy), "channel or tensor");
       one = {.kind = Kind::rows, .bits = 8, .group = -1};
+      if (!weights.find({"type"}).is_null()) one.rows_dtype = type == "float" ? "F8_E4M3" : "I8";
     } else {
       return settings.wrong("format", Json(own), "pack-quantized, float-quantized or int-quantized");
     }
     const bool same = !scheme || (scheme->kind == one.kind && scheme->bits == one.bits && scheme->group == one.group &&
-                                  scheme->symmetric == one.symmetric);
+                                  scheme->symmetric == one.symmetric && scheme->rows_dtype == one.rows_dtype);
     if (!same) return bad_input(fmt::format("{}: found settings that differ from the first group's, allowed are the same", where));
     scheme = one;
   }

@@ -24,6 +24,7 @@ struct ForeignScheme {
   int64_t group = 128;       ///< inputs under one scale; -1: all
   bool symmetric = true;     ///< gptq, awq, packed: the zero point is the middle code
   bool act_order = false;    ///< gptq: the inputs of a group need not be neighbours, g_idx says which they are
+  std::string_view rows_dtype;  ///< rows: what the settings say of the weights, empty: nothing
   bool zeros_less_one = true;  ///< gptq: version 1 of the format stores zero points less 1
 };
 

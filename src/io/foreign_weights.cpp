@@ -350,8 +350,9 @@ Result<ForeignWeight> make_packed(const Module& module, const ForeignScheme& sch
   return ForeignWeight{.format = *weight_format_of(format), .n = n, .k = k, .maker = std::move(maker)};
 }
 
-Result<ForeignWeight> make_rows(const Module& module) {
-  TRY_ASSIGN(const SafeTensor* weight, module.require("weight", {"F8_E4M3", "I8"}, {-1, -1}));
+Result<ForeignWeight> make_rows(const Module& module, const ForeignScheme& scheme) {
+  TRY_ASSIGN(const SafeTensor* weight, scheme.rows_dtype.empty() ? module.require("weight", {"F8_E4M3", "I8"}, {-1, -1})
+                                                                 : module.require("weight", {scheme.rows_dtype}, {-1, -1}));
   auto maker = std::make_unique<RowsMaker>();
   const int64_t n = weight->shape[0];
   maker->name = module.name + ".weight";
@@ -453,7 +454,7 @@ Result<ForeignWeight> make_weight(const Module& module, const ForeignScheme& sch
     case Kind::gptq: return make_gptq(module, scheme);
     case Kind::awq: return make_awq(module, scheme);
     case Kind::packed: return make_packed(module, scheme);
-    case Kind::rows: return make_rows(module);
+    case Kind::rows: return make_rows(module, scheme);
     case Kind::bitsandbytes: return make_nf4(module);
   }
   return internal_error("no such scheme");

@@ -289,6 +289,7 @@ TEST(Eval, BadInputIsNamed) {
     expect_error(run(eval({model, "--perplexity", text, "--context", "64", "--gate", gate})), 2, {"--gate", "found"});
   expect_error(run(eval({model, "--kl", model, text, "--context", "64", "--gate", "top1=1.5"})), 2,
                {"--gate: top1: found 1.5, allowed is a number from 0 to 1"});
+  expect_error(run(eval({model, "--needle", "64,4096"})), 2, {"--needle: found 4096", "128"});
   // Not passed over: a gate that nothing is held against would let everything through.
   for (const Args& what : {Args{"--tasks", text}, Args{"--choices", folder.path("")}, Args{"--needle", "64"}})
     for (const Args& flag : {Args{"--gate", "ppl=1"}, Args{"--context", "64"}, Args{"--stride", "8"}, Args{"--tokens", "8"}})

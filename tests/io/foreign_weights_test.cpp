@@ -386,11 +386,21 @@ TEST(ForeignWeights, PartsThatSettingsPromiseAreRequired) {
   const std::string pack = R"("num_bits":4,"strategy":"group","group_size":32)";
   EXPECT_EQ(open(compressed("pack-quantized", pack), packs), "no error");
   EXPECT_THAT(open(compressed("pack-quantized", pack + R"(,"symmetric":false)"), packs), HasSubstr("'a.weight_zero_point': found nothing"));
+  EXPECT_THAT(open(compressed("pack-quantized", pack + R"(,"actorder":"group")"), packs), HasSubstr("actorder: found 'group', allowed is weight, or none"));
+  EXPECT_THAT(open(compressed("pack-quantized", pack + R"(,"actorder":true)"), packs), HasSubstr("actorder: found true"));
+  for (const std::string actorder : {"\"weight\"", "\"static\"", "false", "null"})
+    EXPECT_EQ(open(compressed("pack-quantized", pack + R"(,"actorder":)" + actorder), packs), "no error");
   EXPECT_THAT(open(compressed("pack-quantized", pack + R"(,"type":"float")"), packs), HasSubstr("type: found 'float', allowed is int"));
   for (const std::string dtype : {"F8_E4M3", "I8"})
     EXPECT_THAT(open(compressed("float-quantized", R"("num_bits":8,"type":"float","strategy":"channel")"), [&](FolderWriter& writer) {
                   writer.add("a.weight", dtype, {2, 32}, std::vector<uint8_t>(64));
                 }), HasSubstr("tensor 'a.weight_scale': found nothing beside 'a.weight'"));
+  for (const std::string type : {"float", "int"})
+    for (const std::string dtype : {"F8_E4M3", "I8"})
+      EXPECT_THAT(open(compressed("naive-quantized", fmt::format(R"("num_bits":8,"type":"{}","strategy":"channel")", type)), [&](FolderWriter& writer) {
+                    writer.add("a.weight", dtype, {2, 32}, std::vector<uint8_t>(64));
+                    halves(writer, "a.weight_scale", 2, 1);
+                  }), HasSubstr((type == "float") == (dtype == "F8_E4M3") ? "no error" : "'a.weight': found " + dtype));
   EXPECT_THAT(open(R"("quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"nf4")", [&](FolderWriter& writer) {
                 writer.add("a.weight", "U8", {64, 1}, std::vector<uint8_t>(64));
               }), HasSubstr("'a.weight.quant_state.bitsandbytes__nf4': found nothing beside 'a.weight'"));
