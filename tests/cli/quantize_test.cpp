@@ -406,7 +406,7 @@ TEST(Quantize, TheSameCommandGivesTheSameBytes) {
 
 TEST(Quantize, AKilledCommandGoesOnToTheSameBytes) {
   const TemporaryFolder folder;
-  for (const std::string& how : {"gptq+outlier", "q4_k_m", "rtn"}) {
+  for (const std::string how : {"gptq+outlier", "q4_k_m", "rtn"}) {
     SCOPED_TRACE(how);
     const bool gguf = how == "q4_k_m";
     const std::string ending = gguf ? ".gguf" : "", file = gguf ? "" : "/model.safetensors";
