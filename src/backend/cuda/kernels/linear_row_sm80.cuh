@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "backend/cuda/kernels/activation_function.cuh"
+#include "backend/cuda/kernels/inverse_rms.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/piece_product.cuh"
 #include "backend/cuda/kernels/ring.cuh"
@@ -71,7 +72,7 @@ __device__ __forceinline__ void norm_row(const RowNorm& p, __half* row, int inpu
     const float4 w = *reinterpret_cast<const float4*>(&warp_sums[chunk * 4]);
     sum += ((w.x + w.y) + w.z) + w.w;
   }
-  const float scale = rsqrtf(sum / p.hidden + p.eps);
+  const float scale = inverse_rms(sum, p.hidden, p.eps);
   const ActLayout layout = {.tiles = 0, .k_padded = inputs};
 #pragma unroll
   for (int i = 0; i < kRounds; ++i)

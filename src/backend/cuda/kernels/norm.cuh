@@ -8,6 +8,7 @@
 #include <cooperative_groups.h>
 
 #include "backend/cuda/kernels/chunk_sum.cuh"
+#include "backend/cuda/kernels/inverse_rms.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(kNormBlockThreads) norm_rows(const __grid_cons
       sum += ((w.x + w.y) + w.z) + w.w;
     }
 #endif
-    return rsqrtf(sum / p.hidden + eps);
+    return inverse_rms(sum, p.hidden, eps);
   };
   // A thread's 8 columns of a chunk: the partial sums added in slice order.
   auto added = [&](int column, float (&v)[8]) {

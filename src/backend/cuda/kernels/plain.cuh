@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels/activation_function.cuh"
 #include "backend/cuda/kernels/chunk_sum.cuh"
+#include "backend/cuda/kernels/inverse_rms.cuh"
 #include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/slices.cuh"
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kNormThreads) norm_plain(const __grid_constant
     }
     total += chunk_sum(squares, warp_sums);
   }
-  const float scale = rsqrtf(total / p.columns + p.eps);
+  const float scale = inverse_rms(total, p.columns, p.eps);
   for (int column = threadIdx.x; column < p.columns; column += kNormThreads)
     store_plain(p.out, row, column, load_plain(p.x, row, column) * scale * p.weight[column]);
 }

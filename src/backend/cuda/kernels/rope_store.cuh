@@ -2,6 +2,7 @@
 // k, rotary embedding, q in FP16, and K and V stored to the step's slots.
 #pragma once
 
+#include "backend/cuda/kernels/inverse_rms.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/ptx.cuh"
@@ -75,7 +76,7 @@ struct HeadValues {
         for (int step = 16; step > 0; step /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, step);
         sum += squares;
       }
-      const float scale = rsqrtf(sum / kDim + p.eps);
+      const float scale = inverse_rms(sum, kDim, p.eps);
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
         if (!exists(i, lane)) continue;

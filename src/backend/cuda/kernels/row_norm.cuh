@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/kernels/grid_progress.cuh"
+#include "backend/cuda/kernels/inverse_rms.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/path.h"
 #include "backend/cuda/kernels/slices.cuh"
@@ -61,7 +62,7 @@ struct NormedRow {
       const float4 w = *reinterpret_cast<const float4*>(&warp_sums[chunk * 4]);
       if (chunk * kNormChunk < p.hidden) sum += ((w.x + w.y) + w.z) + w.w;
     }
-    const float scale = rsqrtf(sum / p.hidden + p.eps);
+    const float scale = inverse_rms(sum, p.hidden, p.eps);
     each([&](int i, int column) {
       if (column >= inputs) return;
       // A thread's 8 columns are one word of each of the four lanes that hold 32 inputs.
