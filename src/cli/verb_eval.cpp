@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/fnv1a.h"
 #include "base/output_file.h"
 #include "base/printable.h"
 #include "base/units.h"
@@ -28,18 +29,17 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDefaultContext_tokens = 512;
 
-/// FNV-1a, to tell one set of reference probabilities from another (not against an adversary).
+/// Tells one set of reference probabilities from another.
 class Fingerprint {
  public:
   void add(std::string_view bytes) {
-    for (const char c : bytes) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-    value_ = (value_ ^ 0xFF) * 0x100000001B3u;  // so that "a", "b" is not "ab"
+    value_ = fnv1a("\xFF", fnv1a(bytes, value_));  // so that "a", "b" is not "ab"
   }
   void add(int64_t number) { add(fmt::format("{}", number)); }
   uint64_t value() const { return value_; }
 
  private:
-  uint64_t value_ = 0xCBF29CE484222325u;
+  uint64_t value_ = fnv1a({});
 };
 
 /// What a model is on disk: its files' sizes and times, so that a changed reference is not taken for the old

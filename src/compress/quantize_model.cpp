@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,9 +18,9 @@
 #include "compress/layer_fold.h"
 #include "compress/model_sink.h"
 #include "compress/outlier_shares.h"
+#include "compress/quantize_identity.h"
 #include "compress/tensor_plan.h"
 #include "compress/weight_plot.h"
-#include "io/mapped_file.h"
 #include "model/config_reader.h"
 #include "model/gguf_view.h"
 #include "quant/encode.h"
@@ -29,66 +28,12 @@
 namespace quintet {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 /// Of a heavy-tailed input that is present in one token of a hundred, this leaves some forty.
 constexpr int64_t kFewTokens = 4096;
 
 bool is_dense(WeightFormat format) { return format <= WeightFormat::bf16; }
-
-uint64_t hash_of(std::string_view text) {
-  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
-  return hash;
-}
-
-/// The files of a Hugging Face folder that decide what its weights and texts mean, each with the hash of its bytes.
-std::string texts_of(const std::string& folder) {
-  static constexpr std::string_view kNames[] = {
-      "config.json",    "generation_config.json", "model.safetensors.index.json", "quantize_config.json",
-      "tokenizer.json", "tokenizer_config.json",  "tokenizer.model",              "vocab.json",
-      "merges.txt",     "added_tokens.json",      "special_tokens_map.json",      "chat_template.jinja",
-      "chat_template.json", kQuintetMetadataName};
-  constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) return "none";
-  std::string texts;
-  for (const std::string_view name : kNames)
-    if (const auto text = read_text_file(fmt::format("{}/{}", folder, name), kMaxBytes))
-      texts += fmt::format("{}{} {:016x}", texts.empty() ? "" : ", ", name, hash_of(*text));
-  return texts;
-}
-
-/// What must be the same for a command to go on with what another left.
-Json identity_of(const ModelFiles& files, const Backend& backend, const QuantizeOptions& options) {
-  std::string source;
-  for (const std::string& path : files.weight_paths()) {
-    std::error_code error;
-    const auto bytes = fs::file_size(path, error);
-    const auto changed = fs::last_write_time(path, error).time_since_epoch().count();
-    source += fmt::format("{}{} of {} bytes changed at {}", source.empty() ? "" : ", ",
-                          fs::absolute(path, error).string(), bytes, changed);
-  }
-  std::string method = describe(options);
-  for (const FormatOverride& override : options.overrides)
-    method += fmt::format(", {}={}", override.pattern, format_info(override.format).name);
-  Json identity = {{"program", fmt::format("quintet {}", kQuintetVersion)}, {"source", source}, {"method", method}};
-  identity["set of files beside the weights"] = texts_of(files.path());
-  if (options.needs_calibration()) {
-    identity["calibration text"] = fmt::format("{} bytes, {:016x}", options.calibration_text.size(),
-                                               hash_of(options.calibration_text));
-    identity["backend"] = fmt::format("{} {:016x}", backend.info().name, backend.numerics().id());
-  }
-  if (options.importance) {
-    uint64_t sum = 0;
-    for (const auto& [name, moments] : *options.importance)
-      sum = sum * 31 + hash_of(name) +
-            hash_of({reinterpret_cast<const char*>(moments.data()), moments.size() * sizeof(float)});
-    identity["importance matrix"] = fmt::format("{} weights, {:016x}", options.importance->size(), sum);
-  }
-  return identity;
-}
 
 Json to_json(const TensorReport& t) {
   return {t.name, static_cast<int>(t.format), t.changed, t.weights, t.bytes, t.outliers, t.error, t.note};

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/fnv1a.h"
 #include "base/json_parse.h"
 #include "base/units.h"
 #include "io/gguf_writer.h"
@@ -139,12 +140,7 @@ Status check_free(const std::string& destination) {
 
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-/// FNV-1a over both texts.
-std::string sum_of(const Json& identity, const Json& state) {
-  uint64_t hash = 0xCBF29CE484222325u;
-  for (const char c : dump(identity) + dump(state)) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
-  return fmt::format("{:016x}", hash);
-}
+std::string sum_of(const Json& identity, const Json& state) { return fmt::format("{:016x}", fnv1a(dump(identity) + dump(state))); }
 
 std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : dump(value); }
 

@@ -22,6 +22,14 @@ Args eval(const Args& more) {
   return args;
 }
 
+/// What --json prints: an object a line.
+std::vector<Json> json_lines(const std::string& out) {
+  std::vector<Json> lines;
+  for (size_t at = 0; at < out.size(); at = out.find('\n', at) + 1)
+    lines.push_back(Json::parse(out.substr(at, out.find('\n', at) - at)));
+  return lines;
+}
+
 /// [rows][vocabulary] log-probabilities of the text's positions, BOS first.
 std::vector<std::vector<double>> log_probs(const TemporaryFolder& folder, const std::string& model) {
   const std::string path = folder.path("logits.npy");
@@ -207,9 +215,7 @@ TEST(Eval, TasksAreAskedAndModelsComparedQuestionByQuestion) {
   const std::string file = folder.write("tasks.jsonl", lines);
   const Outcome outcome = run(eval({model, other, model, "--tasks", file, "--raw", "--json"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  std::vector<Json> made;
-  for (size_t at = 0; at < outcome.out.size(); at = outcome.out.find('\n', at) + 1)
-    made.push_back(Json::parse(outcome.out.substr(at, outcome.out.find('\n', at) - at)));
+  const std::vector<Json> made = json_lines(outcome.out);
   ASSERT_EQ(made.size(), 3u);
   EXPECT_EQ(made[0]["score"], 1.0);
   EXPECT_EQ(made[0]["questions"], 8);
@@ -256,9 +262,7 @@ TEST(Eval, ChoicesOfSeveralModelsAreComparedQuestionByQuestion) {
   const std::string model = tiny("llama-plain.gguf"), other = tiny("llama-linear.gguf");
   const Outcome outcome = run(eval({model, other, model, "--choices", folder.path("mmlu"), "--shots", "0", "--json"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  std::vector<Json> made;
-  for (size_t at = 0; at < outcome.out.size(); at = outcome.out.find('\n', at) + 1)
-    made.push_back(Json::parse(outcome.out.substr(at, outcome.out.find('\n', at) - at)));
+  const std::vector<Json> made = json_lines(outcome.out);
   ASSERT_EQ(made.size(), 3u);
   EXPECT_EQ(made[0]["questions"], 12);
   EXPECT_EQ(made[0]["subjects"]["x"]["questions"], 12);
