@@ -262,6 +262,7 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.window = a.sliding_window;
   params.splits = splits;
   params.seqs = step.seqs;
+  params.arriving_lanes = site_.arriving_lanes;
   // Splits of a block: as many as leave every multiprocessor four blocks.
   params.block_splits = std::max(1, a.kv_heads * step.seqs * splits / (4 * site_.multiprocessors));
   cudaError_t code = cudaSuccess;

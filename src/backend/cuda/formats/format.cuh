@@ -96,17 +96,10 @@ __device__ __forceinline__ void nibbles_to_half(uint32_t v, uint32_t (&a)[4]) {
 __device__ __forceinline__ float half_at(const uint8_t* bytes, int index) {
   return __half2float(reinterpret_cast<const __half*>(bytes)[index]);
 }
-/// Half `index` (a constant of the unrolled loop) of a row's kCount (1, 2 or 4), which lie together: one load for all of them.
-template <int kCount>
-__device__ __forceinline__ float half_of(const uint8_t* bytes, int index, int row) {
-  if constexpr (kCount == 1) return half_at(bytes, row);
-  uint32_t pair = 0;
-  if constexpr (kCount == 2) {
-    pair = reinterpret_cast<const uint32_t*>(bytes)[row];
-  } else {
-    const uint2 four = reinterpret_cast<const uint2*>(bytes)[row];
-    pair = index / 2 ? four.y : four.x;
-  }
+/// Half `index` (a constant of the unrolled loop) of a row's four, which lie together: one load for all of them.
+__device__ __forceinline__ float half_of_four(const uint8_t* bytes, int index, int row) {
+  const uint2 four = reinterpret_cast<const uint2*>(bytes)[row];
+  const uint32_t pair = index / 2 ? four.y : four.x;
   return __half2float(__ushort_as_half(static_cast<unsigned short>(index % 2 ? pair >> 16 : pair)));
 }
 /// A row's kCount (1, 2 or 4) halves, which lie together: one load.

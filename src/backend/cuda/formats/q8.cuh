@@ -56,10 +56,10 @@ struct Int8 {
   using Store = ByteStore<kOffset>;
 
   __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) { regs.template fragment<kOffset>(step, a); }
-  __device__ static __forceinline__ float scale(const uint8_t* piece, int group, int row) { return half_of<4>(piece + kScales, group, row); }
+  __device__ static __forceinline__ float scale(const uint8_t* piece, int group, int row) { return half_of_four(piece + kScales, group, row); }
   __device__ static __forceinline__ float minimum(const uint8_t* piece, int group, int row) {
     if constexpr (!kWithMin) return 0;
-    return -half_of<4>(piece + kMins, group, row);
+    return -half_of_four(piece + kMins, group, row);
   }
   __device__ static float value(int number, const uint8_t* piece, int group, int row) {
     const float product = __fmul_rn(static_cast<float>(number), scale(piece, group, row));

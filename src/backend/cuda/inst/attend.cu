@@ -12,9 +12,15 @@
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 namespace {
 
+/// Head sizes whose splits of few rows are attend_splits' business.
+template <int kDim>
+constexpr bool kHasSplits = kDim == 64 || kDim == 128;
+
 template <int kDim, int kStages, bool kTogether, bool kFresh>
 cudaError_t launch(const AttendParams& p, int query_tiles, int seqs, const LaunchSite& site) {
-  const auto kernel = p.partial ? attend<kDim, kStages, true, kTogether, kFresh> : attend<kDim, kStages, false, kTogether, kFresh>;
+  auto kernel = attend<kDim, kStages, false, kTogether, kFresh>;
+  if constexpr (!kTogether || kFresh || !kHasSplits<kDim>)
+    if (p.partial) kernel = attend<kDim, kStages, true, kTogether, kFresh>;
   constexpr size_t kBytes = attend_shared_bytes<kDim>(kStages);
   if (const cudaError_t code = allow_shared<AttendParams>(kernel, kBytes); code != cudaSuccess) return code;
   const int runs = p.partial ? (p.splits + p.block_splits - 1) / p.block_splits : 1;
@@ -46,7 +52,7 @@ cudaError_t launch_rows(const AttendParams& p, int most_rows, int seqs, const La
   if (p.fresh) return launch<kDim, kStages, true, true>(p, 1, seqs, site);
   cudaError_t code = cudaSuccess;
   if (launch_prompt<kDim>(p, most_rows, seqs, site, code)) return code;
-  if constexpr (kDim == 64 || kDim == 128)
+  if constexpr (kHasSplits<kDim>)
     if (p.partial && most_rows <= 16) {
       constexpr size_t kBytes = splits_shared_bytes<kDim>();
       if (code = allow_shared<AttendParams>(attend_splits<kDim>, kBytes); code != cudaSuccess) return code;

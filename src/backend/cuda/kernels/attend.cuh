@@ -106,6 +106,16 @@ struct alignas(16) FreshRow {
   }
 };
 
+/// Pages by positions. Quotients by one multiplication, up to 2^32 / tokens.
+struct PageOf {
+  int tokens;
+  uint32_t inverse;
+  __device__ __forceinline__ explicit PageOf(int page_tokens) : tokens(page_tokens), inverse(page_tokens == 1 ? 0 : 0xffffffffu / page_tokens + 1) {}
+  __device__ __forceinline__ int operator()(int position) const { return tokens == 1 ? position : static_cast<int>(__umulhi(position, inverse)); }
+  /// Place of a position in its page.
+  __device__ __forceinline__ int within(int position) const { return position - (*this)(position) * tokens; }
+};
+
 /// Which part of a step a block attends for.
 struct AttendPlace {
   int kv_head, query_tile, seq;
@@ -181,8 +191,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
   constexpr int kThreads = kWarps * 32, kKeyStep = kThreads / kChunks, kKeysEach = kKeyTile / kKeyStep;
   static_assert(kThreads % kChunks == 0 && kKeyTile % kKeyStep == 0);
   const int page_tokens = p.page_tokens;
-  const uint32_t inverse = page_tokens == 1 ? 0 : 0xffffffffu / page_tokens + 1;  // quotients by one multiplication, up to 2^32 / page_tokens
-  const auto page_of = [&](int position) { return page_tokens == 1 ? position : static_cast<int>(__umulhi(position, inverse)); };
+  const PageOf page_of(page_tokens);
   const int chunk = threadIdx.x % kChunks, first_key = threadIdx.x / kChunks;
   const int64_t page_bytes = p.page_bytes, head_halves = static_cast<int64_t>(page_tokens) * kDim;
   const int64_t value_at = p.kv_heads * head_halves * 2;  // bytes from K to V
@@ -205,7 +214,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
       const int key = first_key + i * kKeyStep, position = tile * kKeyTile + key;
       // A fresh row's own key comes from this block, not from the cache.
       const bool valid = position >= key_begin && position < key_end - (kFresh ? 1 : 0);
-      const uint8_t* from = pages + page[i] * page_bytes + which * value_at + (position - page_of(position) * page_tokens) * (kDim * 2);
+      const uint8_t* from = pages + page[i] * page_bytes + which * value_at + page_of.within(position) * (kDim * 2);
       copy_async_16_or_zero(to + (key * kChunks + (chunk ^ (key % 8))) * 16, from, valid);
     }
   };

@@ -18,14 +18,13 @@ __host__ __device__ constexpr int prompt_attend_bytes() { return kPromptAttendSt
 
 #if QUINTET_CUDA_HOPPER
 /// Copies the tiles [begin, end) of keys and values: a stage has K, then V, each in blocks of 64 dimensions: [kDim / 64][64 keys][128
-/// bytes], swizzled. Keys outside [key_begin, key_end) are zeros. By the kCopyThreads threads of a warpgroup.
+/// bytes], swizzled. Keys outside [key_begin, key_end) are zeros. By the threads of a warpgroup.
 template <int kDim>
 __device__ __forceinline__ void copy_prompt_tiles(const AttendParams& p, const AttendPlace& place, int begin, int end, int key_begin, int key_end, uint8_t* stages, const uint64_t* full,
                                                   const uint64_t* empty, int thread) {
   constexpr int kThreads = 128, kChunks = kDim / 8, kKeyStep = kThreads / kChunks, kKeysEach = kKeyTile / kKeyStep, kLag = 2;
   const int page_tokens = p.page_tokens, chunk = thread % kChunks, first_key = thread / kChunks, lane = thread % 32;
-  const uint32_t inverse = page_tokens == 1 ? 0 : 0xffffffffu / page_tokens + 1;  // as in attend.cuh
-  const auto page_of = [&](int position) { return page_tokens == 1 ? position : static_cast<int>(__umulhi(position, inverse)); };
+  const PageOf page_of(page_tokens);
   const int64_t head_halves = static_cast<int64_t>(page_tokens) * kDim, value_at = p.kv_heads * head_halves * 2;
   const uint8_t* pages = p.pages + ((static_cast<int64_t>(place.layer) * 2 * p.kv_heads + place.kv_head) * head_halves + chunk * 8) * 2;
   const BlockRef* refs = p.block_refs + static_cast<size_t>(place.seq) * p.max_blocks;
@@ -37,8 +36,7 @@ __device__ __forceinline__ void copy_prompt_tiles(const AttendParams& p, const A
   };
   const auto tell = [&](int stage) {  // wgmma reads by another way than these copies wrote
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&full[stage]));
+    ring_release(shared_address(&full[stage]), lane, p.arriving_lanes);
   };
   int stage = 0, told = 0;
   uint32_t parity = 1;
@@ -50,7 +48,7 @@ __device__ __forceinline__ void copy_prompt_tiles(const AttendParams& p, const A
     for (int i = 0; i < kKeysEach; ++i) {
       const int key = first_key + i * kKeyStep, position = tile * kKeyTile + key;
       const bool valid = position >= key_begin && position < key_end;
-      const uint8_t* from = pages + page[i] * p.page_bytes + (position - page_of(position) * page_tokens) * (kDim * 2);
+      const uint8_t* from = pages + page[i] * p.page_bytes + page_of.within(position) * (kDim * 2);
       const uint32_t at = to + key * 128 + ((chunk % 8) ^ (key % 8)) * 16;
       copy_async_16_or_zero(at, valid ? from : p.pages, valid);
       copy_async_16_or_zero(at + kKeyTile * kDim * 2, valid ? from + value_at : p.pages, valid);
@@ -80,7 +78,7 @@ __global__ void __launch_bounds__(kPromptAttendThreads, 1) attend_prompt(const _
   __shared__ __align__(8) uint64_t full[kPromptAttendStages], empty[kPromptAttendStages];
   uint8_t* stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
   if (threadIdx.x == 0) {
-    ring_init(full, empty, kPromptAttendStages, 4, 8);
+    ring_init(full, empty, kPromptAttendStages, 4 * p.arriving_lanes, 8 * p.arriving_lanes);
     barrier_init_fence();
   }
   __syncthreads();
@@ -199,8 +197,7 @@ __global__ void __launch_bounds__(kPromptAttendThreads, 1) attend_prompt(const _
     wgmma_commit();
     wgmma_wait<0>();
     hold(part);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&empty[stage]));
+    ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
     if (++stage == kPromptAttendStages) stage = 0, parity ^= 1;
     if ((tile + 1) * kKeyTile % kSplit == 0) close_split();
   }

@@ -46,8 +46,7 @@ template <int kDim>
 class SplitCopier {
  public:
   __device__ SplitCopier(const AttendParams& p, uint8_t* ring, int item, int step, int items, int lane)
-      : p_(p), to_(shared_address(ring)), item_(item), step_(step), items_(items), lane_(lane) {
-    inverse_ = p.page_tokens == 1 ? 0 : 0xffffffffu / p.page_tokens + 1;  // as in attend.cuh
+      : p_(p), page_of_(p.page_tokens), to_(shared_address(ring)), item_(item), step_(step), items_(items), lane_(lane) {
     open();
   }
   /// The next half; a group, empty or not.
@@ -63,7 +62,7 @@ class SplitCopier {
         const int key = first_key + i * kKeyStep, position = tile_ * kKeyTile + key;
         const uint32_t page = __shfl_sync(0xffffffffu, key < 32 ? page_[0] : page_[1], key % 32);
         const bool valid = position >= place_.key_begin && position < place_.key_end;
-        const uint8_t* from = pages + page * p_.page_bytes + (position - page_of(position) * p_.page_tokens) * (kDim * 2);
+        const uint8_t* from = pages + page * p_.page_bytes + page_of_.within(position) * (kDim * 2);
         copy_async_16_or_zero(to + (key * kChunks + (chunk ^ (key % 8))) * 16, valid ? from : p_.pages, valid);
       }
       if (++stage_ == kSplitStages) stage_ = 0;
@@ -77,7 +76,6 @@ class SplitCopier {
   }
 
  private:
-  __device__ __forceinline__ int page_of(int position) const { return p_.page_tokens == 1 ? position : static_cast<int>(__umulhi(position, inverse_)); }
   __device__ __forceinline__ void open() {
     more_ = place_.find(p_, item_, step_, items_);
     if (!more_) return;
@@ -88,11 +86,12 @@ class SplitCopier {
   __device__ __forceinline__ void look_up() {
     const BlockRef* refs = p_.block_refs + static_cast<size_t>(place_.seq) * p_.max_blocks;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) page_[i] = refs[page_of(min(max(tile_ * kKeyTile + i * 32 + lane_, place_.key_begin), place_.key_end - 1))].page;
+    for (int i = 0; i < 2; ++i) page_[i] = refs[page_of_(min(max(tile_ * kKeyTile + i * 32 + lane_, place_.key_begin), place_.key_end - 1))].page;
   }
 
   const AttendParams& p_;
-  uint32_t to_, inverse_, page_[2];
+  PageOf page_of_;
+  uint32_t to_, page_[2];
   int item_, step_, items_, lane_, stage_ = 0, tile_ = 0, values_ = 0;
   bool more_ = false;
   SplitPlace place_;

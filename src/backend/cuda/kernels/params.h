@@ -252,7 +252,7 @@ struct AttendParams {
   int64_t page_bytes;
   float scale_log2;         ///< scale of q . k times log2(e)
   int heads, kv_heads, page_tokens, layer, max_blocks, window, splits;
-  int seqs;
+  int seqs, arriving_lanes;  ///< arriving_lanes: see ring_release
   int block_splits;         ///< splits that one block takes, where partial is given
   bool fresh;               ///< one row a sequence, whose q, K and V still are partial sums: `turn` says how to finish them
   RopeStoreParams turn;
