@@ -86,6 +86,31 @@ function(quintet_library name)
   endif()
 endfunction()
 
+# quintet_simd_targets(NAME): NAME_baseline.cpp, NAME_avx2.cpp and NAME_avx512.cpp of the calling folder are the same code, each
+# with its own instruction set; base/cpu_simd.h says at run time which one this machine runs.
+function(quintet_simd_targets name)
+  if("address" IN_LIST QUINTET_SANITIZE)
+    # Inlined checks make these files, which are nothing but inlined vector code, take several minutes each: addresses are
+    # checked by calls, undefined behaviour not at all.
+    set(kernel_flags -fno-sanitize=undefined -fno-sanitize-address-use-after-scope
+      --param=asan-instrumentation-with-call-threshold=0)
+  endif()
+  set(sse4_flags -mssse3 -msse4.1 -msse4.2 -mpopcnt -mpclmul -maes)  # what x86-64 machines have had since 2010
+  set(avx2_flags ${sse4_flags} -mavx2 -mfma -mf16c -mbmi -mbmi2)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set_source_files_properties(${name}_baseline.cpp PROPERTIES COMPILE_OPTIONS "${kernel_flags};${sse4_flags}")
+    set_source_files_properties(${name}_avx2.cpp PROPERTIES COMPILE_OPTIONS "${kernel_flags};${avx2_flags}")
+    set_source_files_properties(${name}_avx512.cpp PROPERTIES COMPILE_OPTIONS
+      "${kernel_flags};${avx2_flags};-mavx512f;-mavx512cd;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
+  else()
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+      # Highway's NEON functions are declared with +crypto, though the kernels use none of it.
+      set_source_files_properties(${name}_baseline.cpp PROPERTIES COMPILE_OPTIONS -march=armv8-a+crypto)
+    endif()
+    set_source_files_properties(${name}_avx2.cpp ${name}_avx512.cpp PROPERTIES HEADER_FILE_ONLY ON)
+  endif()
+endfunction()
+
 # quintet_tests(NAME LABEL l DEPS ...): one program quintet_NAME_tests from every *_test.cpp of the calling folder.
 function(quintet_tests name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "DEPS" ${ARGN})
