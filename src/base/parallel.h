@@ -6,6 +6,9 @@
 
 namespace quintet {
 
+/// How many threads `threads` asks for. 0: one a core.
+int thread_count(int threads);
+
 /// Calls body(i) for every i in [0, count) on up to `threads` threads (0: one a core) and waits for all. The
 /// order is not defined: bodies share nothing they write. body must not throw.
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t i)>& body);

@@ -108,9 +108,7 @@ class Converter {
         bad.compare_exchange_strong(none, row * weight.k + static_cast<int64_t>(i));
         return;
       }
-      encode_blocks(format, values.data(), nullptr,
-                    static_cast<size_t>(weight.k / format_info(format).block_weights),
-                    bytes.data() + static_cast<size_t>(row) * row_bytes);
+      encode_blocks(format, values, {}, bytes.data() + static_cast<size_t>(row) * row_bytes);
     });
     if (bad < 0) return bytes;
     std::vector<float> values(static_cast<size_t>(weight.k));

@@ -52,14 +52,14 @@ TensorReport report_of(const Json& saved) {
 
 /// Into one of GGUF's formats, or a dense one.
 QuantizedMatrix encode(const MatrixToQuantize& matrix, WeightFormat format) {
-  const FormatInfo& info = format_info(format);
+  constexpr int64_t kRowsAtOnce = 16;  // whatever rows are long: whole batches of the encoder
   const auto row_bytes = static_cast<size_t>(format_bytes_of(format, static_cast<uint64_t>(matrix.k)));
   QuantizedMatrix made{.format = format, .n = matrix.n, .k = matrix.k};
   made.blocks.resize(static_cast<size_t>(matrix.n) * row_bytes);
-  parallel_for(matrix.n, matrix.threads, [&](int64_t row) {
-    encode_blocks(format, matrix.weights + row * matrix.k, matrix.moments.empty() ? nullptr : matrix.moments.data(),
-                  static_cast<size_t>(matrix.k / info.block_weights),
-                  made.blocks.data() + static_cast<size_t>(row) * row_bytes);
+  parallel_for((matrix.n + kRowsAtOnce - 1) / kRowsAtOnce, matrix.threads, [&](int64_t chunk) {
+    const int64_t first = chunk * kRowsAtOnce, rows = std::min(kRowsAtOnce, matrix.n - first);
+    encode_blocks(format, {matrix.weights + first * matrix.k, static_cast<size_t>(rows * matrix.k)}, matrix.moments,
+                  made.blocks.data() + static_cast<size_t>(first) * row_bytes);
   });
   return made;
 }
@@ -457,6 +457,14 @@ class Quantizer {
     report_.tensors.push_back(std::move(report));
   }
 
+  /// GGUF's formats look at no more than a block: what is worked on then stays in the processor's caches. A plot is of the
+  /// first rows, as many as there are room for.
+  int64_t weights_at_once() const {
+    constexpr int64_t kOfThread = int64_t{1} << 20;
+    const bool by_blocks = options_.method == QuantizeMethod::gguf && !options_.plots;
+    return by_blocks ? std::min(kOfThread * thread_count(options_.threads), options_.weights_at_once) : options_.weights_at_once;
+  }
+
   Status quantize(size_t index) {
     const TensorTask& task = tasks_[index];
     const HostWeight& weight = task.tensor->weight;
@@ -467,16 +475,16 @@ class Quantizer {
     if (task.place.input() >= 0) TRY(prepare_for_gptq(task));
     // A scale of the whole tensor needs all of it.
     const bool whole = options_.method == QuantizeMethod::rtn && options_.granularity == Granularity::tensor;
-    const int64_t rows_at_once = whole ? weight.n : std::max<int64_t>(1, options_.weights_at_once / weight.k);
+    const int64_t rows_at_once = whole ? weight.n : std::max<int64_t>(1, weights_at_once() / weight.k);
     Made made;
     OutputError error;
+    std::vector<float> values(static_cast<size_t>(std::min(rows_at_once, weight.n) * weight.k));
     for (int64_t first = 0; first < weight.n; first += rows_at_once) {
       const int64_t count = std::min(rows_at_once, weight.n - first);
       QuantizedMatrix source;
       TRY_ASSIGN(const HostWeight part,
                  made_of(count == weight.n ? weight : weight.slice_rows(first, count), source));
       TRY(check_side_data(part));
-      std::vector<float> values(static_cast<size_t>(count * weight.k));
       parallel_for(count, options_.threads,
                    [&](int64_t row) { decode_row(part, row, values.data() + row * weight.k); });
       const MatrixToQuantize matrix{.name = weight.name,

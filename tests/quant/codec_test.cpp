@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -11,6 +12,7 @@
 #include "quant/grids.h"
 #include "quant/host_weight.h"
 #include "quant/python_reference.h"
+#include "tensor/half.h"
 
 namespace quintet {
 namespace {
@@ -103,6 +105,15 @@ TEST(Codec, DecodesBlocksOneByOneAsTogether) {
     EXPECT_EQ(std::memcmp(together.data(), single.data(), single.size() * sizeof(float)), 0);
     info.decode(nullptr, 0, nullptr);
   }
+}
+
+TEST(Codec, EveryHalfIsWhatTheConversionSays) {
+  std::vector<uint8_t> halves;
+  for (int bits = 0; bits < 65536; ++bits) halves.push_back(static_cast<uint8_t>(bits)), halves.push_back(static_cast<uint8_t>(bits >> 8));
+  std::vector<float> decoded(65536);
+  format_info(WeightFormat::f16).decode(halves.data(), 65536, decoded.data());
+  for (uint32_t bits = 0; bits < 65536; ++bits)
+    ASSERT_EQ(std::bit_cast<uint32_t>(decoded[bits]), std::bit_cast<uint32_t>(f16_to_f32(static_cast<uint16_t>(bits)))) << bits;
 }
 
 TEST(Codec, Int4IsAScaledGridOfSixteen) {
