@@ -85,7 +85,7 @@ class Quantizer {
         }))
       return bad_input("importance matrix: found zeros alone, allowed is a matrix of mean squares that are not all zero");
     for (const TensorTask& task : tasks_)
-      if (options_.importance && task.changed && task.place.input() >= 0) TRY(moments_of(task));
+      if (options_.importance && task.changed && task.place.input() >= 0) TRY(check_importance(task));
     TRY_ASSIGN(WorkFolder folder,
                WorkFolder::open(destination, identity_of(files_, backend_, options_), options_.restart));
     folder_ = &folder;
@@ -303,7 +303,17 @@ class Quantizer {
     if (static_cast<int64_t>(at->second.size()) != weight.k)
       return bad_input(fmt::format("importance matrix: {}: found {} inputs, allowed are {}, the weight's", at->first,
                                    at->second.size(), weight.k));
+    if (std::ranges::all_of(at->second, [](float moment) { return moment == 0; })) return std::vector<float>();
     return at->second;
+  }
+
+  /// A matrix that says nothing of a weight is no reason to stop: other weights have their say. But nobody should take the
+  /// result for one that it shaped.
+  Status check_importance(const TensorTask& task) const {
+    TRY_ASSIGN(const std::vector<float> moments, moments_of(task));
+    if (moments.empty())
+      warn(fmt::format("importance matrix: {}: found zeros alone: its inputs all count the same", gguf_name(task.tensor->weight.name)));
+    return {};
   }
 
   std::string gguf_name(std::string_view name) const {

@@ -6,10 +6,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "backend/cpu/cpu.h"
 #include "compress/quantize_model.h"
@@ -200,6 +202,40 @@ TEST_F(Resume, FilesBesideTheWeightsBelongToTheWork) {
   fs::remove(out + "/large.txt");
   for (const auto& entry : fs::directory_iterator(out))
     EXPECT_TRUE(fs::exists(fs::path(straight) / entry.path().filename())) << entry.path();
+}
+
+TEST_F(Resume, AnImportanceMatrixOfZerosForOneWeightLeavesThatOneUnweighted) {
+  const std::string source = kTiny + "llama-plain.gguf", unseen = "blk.0.ffn_up.weight", seen = "blk.0.ffn_gate.weight";
+  const auto files = ModelFiles::open(source);
+  ASSERT_TRUE(files);
+  QuantizeOptions options = options_of(QuantizeMethod::gguf);
+  const auto plain = run(source, path("plain.gguf"), options);
+  ASSERT_TRUE(plain) << message(plain);
+  options.importance.emplace();
+  std::mt19937 random(std::random_device{}());
+  std::exponential_distribution<float> size;
+  for (const ModelTensor& tensor : files->tensors()) {
+    std::vector<float> moments(static_cast<size_t>(tensor.weight.k));
+    if (tensor.weight.name != unseen)
+      for (float& moment : moments) moment = size(random);
+    options.importance->emplace(tensor.weight.name, std::move(moments));
+  }
+  std::vector<std::string> warnings;
+  QuantizeHooks hooks;
+  hooks.on_warning = [&](std::string_view warning) { warnings.emplace_back(warning); };
+  const auto backend = make_cpu_backend({.threads = 1});
+  const auto weighted = quantize_model(source, path("weighted.gguf"), *backend, options, hooks);
+  ASSERT_TRUE(weighted) << message(weighted);
+  std::erase_if(warnings, [](const std::string& warning) { return warning.find("importance matrix") == warning.npos; });
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr(unseen));
+  const auto before = ModelFiles::open(path("plain.gguf")), after = ModelFiles::open(path("weighted.gguf"));
+  ASSERT_TRUE(before && after);
+  const auto same = [&](const std::string& name) {
+    return std::ranges::equal(before->find(name)->weight.bytes, after->find(name)->weight.bytes);
+  };
+  EXPECT_TRUE(same(unseen));
+  EXPECT_FALSE(same(seen));
 }
 
 TEST_F(Resume, WhatNoModelCanHaveIsRefusedAtItsTensor) {
