@@ -12,16 +12,21 @@ namespace quintet {
 
 /// "q4_k_m", "q6_k", ...: as users and files name them.
 struct GgufMix {
+  /// Layers that keep a tensor wider.
+  enum class Layers : uint8_t { none, first_two, first_four, first_sixteenth, first_eighth, ends_and_thirds };
+  /// Of a tensor that some layers keep wider than others.
+  struct Choice {
+    WeightFormat wide, others;
+    Layers layers;
+  };
+
   std::string_view name;
-  uint32_t file_type;          ///< general.file_type
-  WeightFormat base;           ///< most linear layers
-  WeightFormat values;         ///< attn_v, in the layers that `wider` names
-  WeightFormat down;           ///< ffn_down, in the layers that `wider` names
-  WeightFormat values_others;  ///< attn_v elsewhere
-  WeightFormat down_others;    ///< ffn_down elsewhere
+  uint32_t file_type;  ///< general.file_type
+  WeightFormat base;   ///< most linear layers
+  Choice values;       ///< attn_v
+  Choice down;         ///< ffn_down
   WeightFormat attn_output;
   WeightFormat head;  ///< output, and an embedding that is the head too
-  enum class Wider : uint8_t { none, first_eighth, ends_and_thirds } wider;
 };
 
 /// Nothing where there is none of the name.
