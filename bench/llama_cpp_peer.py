@@ -3,7 +3,7 @@
 usage: llama_cpp_peer.py speed MODEL PROMPT_TOKENS DECODE_TOKENS THREADS SEED
        llama_cpp_peer.py first MODEL THREADS < IDS.json      load to first token, interpreter and imports apart
        llama_cpp_peer.py logits MODEL THREADS OUT.npy < IDS.json
-       llama_cpp_peer.py quantize MODEL OUT.gguf FILE_TYPE THREADS
+       llama_cpp_peer.py quantize MODEL OUT.gguf FILE_TYPE THREADS [IMATRIX.gguf]
 """
 
 import ctypes
@@ -89,14 +89,30 @@ def logits(path, threads, out):
     return {"rows": len(ids)}
 
 
-def quantize(path, out, file_type, threads):
+def read_importance(path):
+    """Mean squares by weight, from llama.cpp's GGUF form of importance matrices."""
+    from gguf import GGUFReader
+    tensors = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
+    return {name.removesuffix(".in_sum2"): np.ravel(sums).astype(np.float32) / np.ravel(tensors[name.replace(".in_sum2", ".counts")])[0]
+            for name, sums in tensors.items() if name.endswith(".in_sum2")}
+
+
+def quantize(path, out, file_type, threads, imatrix=None):
     llama_cpp.llama_backend_init()
     parameters = llama_cpp.llama_model_quantize_default_params()
     parameters.ftype, parameters.nthread = file_type, threads
-    start = time.perf_counter()
+    importance = read_importance(imatrix) if imatrix else {}
+    entry = llama_cpp.llama_cpp.llama_model_imatrix_data
+    entries = (entry * (len(importance) + 1))()  # ends with one without a name
+    for i, (name, values) in enumerate(importance.items()):
+        entries[i].name, entries[i].size = name.encode(), values.size
+        entries[i].data = values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    if importance:
+        parameters.imatrix = entries
+    start, cpu_start = time.perf_counter(), time.process_time()
     if llama_cpp.llama_model_quantize(path.encode(), out.encode(), ctypes.byref(parameters)):
         sys.exit("llama_model_quantize failed")
-    return {"seconds": time.perf_counter() - start}
+    return {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
 
 
 def main():
@@ -107,7 +123,7 @@ def main():
     elif verb == "first":
         result = first(path, int(rest[0]))
     elif verb == "quantize":
-        result = quantize(path, rest[0], int(rest[1]), int(rest[2]))
+        result = quantize(path, rest[0], int(rest[1]), int(rest[2]), *rest[3:])
     else:
         result = logits(path, int(rest[0]), rest[1])
     print(json.dumps(result))

@@ -32,7 +32,7 @@ def ensure_peer():
     print("==> build llama-cpp-python 0.3.36 natively (about six minutes)", flush=True)
     folder = os.path.join(ROOT, ".cache", "llama-venv")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    subprocess.run([PEER_PYTHON, "-m", "pip", "install", "--quiet", "llama-cpp-python==0.3.36", "numpy"], check=True,
+    subprocess.run([PEER_PYTHON, "-m", "pip", "install", "--quiet", "llama-cpp-python==0.3.36", "numpy", "gguf"], check=True,
                    env=dict(os.environ, CMAKE_ARGS="-DGGML_NATIVE=ON", CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count())))
 
 

@@ -210,17 +210,18 @@ class BatchEncoder {
         info_(format_info(format)),
         kernels_(group_kernels(simd)) {
     batch_.count = recipe_.count;
+    for (auto& weights : batch_.weight) std::ranges::fill(weights, 1.0f);
   }
 
   size_t blocks_at_once() const { return kGroupLanes / recipe_.groups; }
 
-  /// The block-th of the blocks that encode() takes; `importance` of its values, or null.
+  /// The block-th of the blocks that encode() takes; `importance` of its values, or null of all blocks.
   void load(const float* x, size_t block, const float* importance) {
     for (size_t g = 0; g < recipe_.groups; ++g) {
       const size_t lane = block * recipe_.groups + g, first = g * recipe_.count;
       for (size_t i = 0; i < recipe_.count; ++i) {
         batch_.x[i][lane] = x[first + i];
-        batch_.weight[i][lane] = importance ? importance[first + i] : 1;
+        if (importance) batch_.weight[i][lane] = importance[first + i];
       }
     }
   }
