@@ -39,6 +39,7 @@ struct StepLimits {
   int32_t vocabulary = 0;
   int32_t max_heads = 0;
   int32_t max_head_dim = 0;
+  bool unfused = false;    ///< steps may take LinearArgs::dequantize_first
 };
 
 /// A step's inputs as the batch builder wrote them, in host memory (allocated as BufferUse::staging).

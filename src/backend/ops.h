@@ -64,6 +64,7 @@ struct LinearArgs {
   bool add_to_out = false;          ///< out += product (the residual stream) instead of out =
   const int32_t* in_perm = nullptr; ///< [k] order of the inputs in the packed weight (act-order)
   const Weight* next_weight = nullptr;  ///< what the next product reads: a hint for prefetch
+  bool dequantize_first = false;  ///< write the weight out in FP16 first and multiply by that, where Ops::dequantized_bytes is not 0
 };
 
 /// out[row] = table[token[row]] * scale.
@@ -158,6 +159,9 @@ class Ops {
 
   virtual void embed(const StepView& step, const EmbedArgs& args) = 0;
   virtual void linear(const LinearArgs& args) = 0;
+  /// Bytes that LinearArgs::dequantize_first writes, and reads again; 0 where the weight is dense already or this backend cannot. Takes
+  /// StepLimits::unfused.
+  virtual uint64_t dequantized_bytes(const Weight& weight) const { return (void)weight, uint64_t{0}; }
   /// out = norm(x), row by row.
   virtual void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) = 0;
   virtual void rope_store(const StepView& step, const RopeStoreArgs& args) = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "cli/terminal.h"
 #include "engine/step_bench.h"
 #include "plan/memory_plan.h"
@@ -27,12 +28,17 @@ std::string_view kind_name(Kind kind) {
 
 std::vector<StepWork> works_of(const StepBenchRequest& request) {
   std::vector<StepWork> works;
+  const auto add = [&](StepWork work) {
+    works.push_back(work);
+    work.unfused = true;
+    if (request.unfused) works.push_back(work);
+  };
   for (const int64_t rows : request.rows)
     for (const int64_t context : request.context) {
-      works.push_back({Kind::decode, static_cast<int32_t>(rows), static_cast<int32_t>(context)});
+      add({Kind::decode, static_cast<int32_t>(rows), static_cast<int32_t>(context)});
       if (request.attention) works.push_back({Kind::attention, static_cast<int32_t>(rows), static_cast<int32_t>(context)});
     }
-  for (const int64_t tokens : request.prompt) works.push_back({Kind::prompt, static_cast<int32_t>(tokens), 0});
+  for (const int64_t tokens : request.prompt) add({Kind::prompt, static_cast<int32_t>(tokens), 0});
   return works;
 }
 
@@ -82,11 +88,13 @@ Status add_vendor_products(const Session& session, const StepWork& work, double 
 }
 
 Json describe(const StepWork& work, const ModelSource& source, const BackendInfo& info) {
-  return {{"work", kind_name(work.kind)},
-          {"weights", source.shape.empty() ? source.path : source.weights},
-          {"kv", dtype_name(info.kv)},
-          {"rows", work.rows},
-          {"context", work.kind == Kind::prompt ? work.rows : work.context}};
+  Json line = {{"work", kind_name(work.kind)},
+               {"weights", source.shape.empty() ? source.path : source.weights},
+               {"kv", dtype_name(info.kv)},
+               {"rows", work.rows},
+               {"context", work.kind == Kind::prompt ? work.rows : work.context}};
+  if (work.unfused) line["unfused"] = true;
+  return line;
 }
 
 /// The memory of these works: rows of the workspace, and the largest cache.
@@ -103,6 +111,7 @@ struct Room {
     options.sequences = std::max(options.sequences, static_cast<int32_t>(sequences));
     options.step_tokens = std::max(options.step_tokens, work.kind == Kind::prompt ? work.rows : 1);
     options.kv_tokens = std::max<int64_t>(kv_tokens, options.context);
+    options.unfused |= work.unfused;
   }
 };
 
@@ -129,11 +138,12 @@ std::string table_row(const Json& line) {
   const std::string begin = fmt::format("{:<10}{:>6}{:>9}", line["work"].get<std::string>(), line["rows"].get<int64_t>(), line["context"].get<int64_t>());
   if (line.contains("skipped")) return fmt::format("{}  skipped: {}\n", begin, line["skipped"].get<std::string>());
   const auto number = [&](const char* key) { return line[key].get<double>(); };
-  const std::string vendor = line.contains("vendor_ms") ? fmt::format("  {:.0f} % of the FP16 products of the vendor's library ({:.0f} TFLOP/s)",
-                                                                      number("fraction_of_vendor") * 100, number("vendor_tflops"))
-                                                        : "";
+  std::string note;
+  if (line.contains("unfused")) note = fmt::format("  unfused, moves {}", format_bytes(static_cast<uint64_t>(number("bytes"))));
+  if (line.contains("vendor_ms"))
+    note = fmt::format("  {:.0f} % of the FP16 products of the vendor's library ({:.0f} TFLOP/s)", number("fraction_of_vendor") * 100, number("vendor_tflops"));
   return begin + fmt::format("{:>10.3f}{:>11.1f}{:>8.1f}{:>9}{:>9.1f}{}\n", number("ms"), number("tokens_per_s"), number("bytes_per_s") * 1e-9,
-                             line.contains("fraction_of_read") ? fmt::format("{:.0f} %", number("fraction_of_read") * 100) : "-", number("tflops"), vendor);
+                             line.contains("fraction_of_read") ? fmt::format("{:.0f} %", number("fraction_of_read") * 100) : "-", number("tflops"), note);
 }
 
 }  // namespace
@@ -171,8 +181,10 @@ Status bench_steps(Session& session, const ModelSource& source, const StepBenchR
   TRY_ASSIGN(const auto bench, StepBench::make(*session.backend, *session.model,
                                                {.limits = memory.workspace_limits, .page = page, .pages = memory.kv_blocks}));
   for (const StepWork& work : fitting) {
-    TRY_ASSIGN(const double ms, bench->run(work, request.steps));
-    const Cost cost = cost_of(work, work.kind == Kind::decode ? request.steps : 0, *session.model, page);
+    TRY_ASSIGN(const StepTime time, bench->run(work, request.steps));
+    const double ms = time.ms;
+    Cost cost = cost_of(work, work.kind == Kind::decode ? request.steps : 0, *session.model, page);
+    cost.bytes += time.extra_bytes;
     Json line = describe(work, source, info);
     line["ms"] = ms;
     line["tokens_per_s"] = work.rows / ms * 1e3;
@@ -181,7 +193,7 @@ Status bench_steps(Session& session, const ModelSource& source, const StepBenchR
     if (request.ceilings) line["fraction_of_read"] = cost.bytes / ms * 1e3 / machine["read_bytes_per_s"].get<double>();
     line["tflops"] = cost.operations / ms * 1e-9;
     if (const auto mhz = device_clock_mhz(info.name)) line["sm_mhz"] = *mhz;
-    if (request.ceilings && work.kind == Kind::prompt) TRY(add_vendor_products(session, work, ms, line));
+    if (request.ceilings && work.kind == Kind::prompt && !work.unfused) TRY(add_vendor_products(session, work, ms, line));
     TRY(print(line));
   }
   return {};

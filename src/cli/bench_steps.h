@@ -11,6 +11,7 @@ namespace quintet {
 struct StepBenchRequest {
   std::vector<int64_t> rows, context, prompt;  ///< decode: each of rows at each of context; prompts of so many tokens
   bool attention = false;                      ///< attention alone too, at each of rows and context
+  bool unfused = false;                        ///< decode and prompts a second time, through UnfusedOps
   int32_t steps = 256;
   bool ceilings = true;
   bool json = false;  ///< one object a line instead of a table

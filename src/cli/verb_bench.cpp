@@ -59,7 +59,8 @@ class BenchVerb : public Verb {
     return "  quintet bench model.gguf\n"
            "  quintet bench model.gguf --prompt 512 --decode 128 --threads 2 --json\n"
            "  quintet bench model.gguf --prompt 32 --decode 2 --repetitions 9 --no-ceilings\n"
-           "  quintet bench --shape llama3-70b --weights int4-g128 --rows 1,8,64 --context 128,8192 --prompt 2048\n";
+           "  quintet bench --shape llama3-70b --weights int4-g128 --rows 1,8,64 --context 128,8192 --prompt 2048\n"
+           "  quintet bench --shape llama3-8b --weights int4-g128 --rows 1,16 --prompt 512 --unfused\n";
   }
 
   void declare(FlagSet& flags) override {
@@ -69,16 +70,17 @@ class BenchVerb : public Verb {
     flags.integer("--repetitions", {repetitions_, 1, 1000}, "How often; medians are told (default 3)");
     flags.toggle("--no-ceilings", no_ceilings_, "Do not measure what the machine can do at all");
     flags.toggle("--json", json_, "Print JSON: one object, or, by rows, one a line");
-    const std::string group = "By rows: whole steps rather than requests (with --shape, --rows or --context)";
+    const std::string group = "By rows: whole steps rather than requests (with --shape, --rows, --context or --unfused)";
     rows_flag_ = flags.integers("--rows", {rows_, 1, kMostRows}, "Sequences that decode at once (default 1)").group(group);
     context_flag_ = flags.integers("--context", {contexts_, 1, 1 << 24}, "Tokens of each in the cache (default 128)").group(group);
     flags.toggle("--attention", attention_, "Attention alone too, at each of rows and context").group(group);
+    flags.toggle("--unfused", unfused_, "Each a second time with dequantization, products and the rest apart: what fusing them buys").group(group);
     flags.integer("--steps", {steps_, 1, 1 << 20}, "Consecutive steps of each (default 256)").group(group);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
     TRY(source_.check());
-    if (!source_.shape.empty() || rows_flag_.given() || context_flag_.given()) return by_rows(common);
+    if (!source_.shape.empty() || rows_flag_.given() || context_flag_.given() || unfused_) return by_rows(common);
     if (prompts_.size() > 1)
       return bad_input(fmt::format("--prompt: found {} numbers, allowed is one (with --rows, more)", prompts_.size()));
     return by_requests(common);
@@ -93,6 +95,7 @@ class BenchVerb : public Verb {
                         .context = contexts_,
                         .prompt = prompt_flag_.given() ? prompts_ : std::vector<int64_t>(),
                         .attention = attention_,
+                        .unfused = unfused_,
                         .steps = static_cast<int32_t>(steps_),
                         .ceilings = !no_ceilings_,
                         .json = json_,
@@ -227,7 +230,7 @@ class BenchVerb : public Verb {
   Flag prompt_flag_, rows_flag_, context_flag_;
   std::vector<int64_t> prompts_ = {512}, rows_ = {1}, contexts_ = {128};
   int64_t prompt_tokens_ = 512, decode_tokens_ = 128, repetitions_ = 3, steps_ = 256;
-  bool no_ceilings_ = false, json_ = false, attention_ = false;
+  bool no_ceilings_ = false, json_ = false, attention_ = false, unfused_ = false;
 };
 
 }  // namespace

@@ -40,6 +40,7 @@ class RunVerb : public Verb {
     logits_flag_ = flags.text("--dump-logits", logits_path_, "FILE.npy",
                               "Write the prompt's logits, float32 [tokens, vocabulary]");
     flags.files().writes("--dump-logits", logits_path_);
+    flags.toggle("--unfused", unfused_, "Dequantize, multiply and the rest apart, as `bench --unfused` does: slower, to compare with");
     flags.integer("--context", {context_, 2, INT32_MAX},
                   "Tokens of prompt and answer together (default: what they need, up to the model's)");
     text_.declare(flags);
@@ -58,7 +59,7 @@ class RunVerb : public Verb {
     // Before there is a tokenizer: no text has more tokens than bytes, but for a few that mark its begin and its turns.
     const int64_t estimate = std::min<int64_t>(static_cast<int64_t>(prompt.size()) + std::max<int64_t>(tokens_, 0) + 64, INT32_MAX);
     TRY_ASSIGN(Session session, open_session(model_, common, text_.load_options(context_),
-                                             {.context = static_cast<int32_t>(context_ > 0 ? context_ : estimate), .sequences = 1}));
+                                             {.context = static_cast<int32_t>(context_ > 0 ? context_ : estimate), .sequences = 1, .unfused = unfused_}));
     source_.note_unread_input();
     const Model& model = *session.model;
     TRY_ASSIGN(const std::vector<TokenId> ids, encode(model, std::move(prompt)));
@@ -80,7 +81,7 @@ class RunVerb : public Verb {
     answer.usage.prompt_tokens = static_cast<int32_t>(ids.size());
     if (tokens_ != 0) {
       TRY(session.start(
-          {.context = context, .sequences = 1, .kv_tokens = context, .unread_events = context}));
+          {.context = context, .sequences = 1, .kv_tokens = context, .unfused = unfused_, .unread_events = context}));
       TRY_ASSIGN(answer, generate_answer(session, ids, interrupts));
     }
     TRY(report(answer, context));
@@ -126,7 +127,7 @@ class RunVerb : public Verb {
                         if (interrupts.signal() != 0)
                           return Error{ErrorKind::cancelled, "stopped by a signal"};
                         return file.write(logits, int64_t{rows} * vocabulary);
-                      }));
+                      }, unfused_));
     return file.finish();
   }
 
@@ -180,7 +181,7 @@ class RunVerb : public Verb {
   SamplingFlags sampling_;
   Flag tokens_flag_, logits_flag_;
   int64_t tokens_ = 512, context_ = 0;
-  bool raw_ = false, special_ = false, json_ = false;
+  bool raw_ = false, special_ = false, json_ = false, unfused_ = false;
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ using LogitsSink = std::function<Status(int32_t first, int32_t rows, const float
 
 /// The forward pass over `tokens` in chunks; with a sink also the head, whose logits it gets.
 Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
-                  const LogitsSink& sink) {
+                  const LogitsSink& sink, bool unfused) {
   if (tokens.empty()) return bad_input("tokens: found none, allowed are 1 and more");
   TRY(check_range("chunk_tokens", chunk_tokens, 1, 1 << 16));
   const ModelConfig& config = model.config;
@@ -46,9 +46,10 @@ Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenI
   TRY_ASSIGN(
       ModelExecutor executor,
       ModelExecutor::make(backend, model,
-                          {.limits = {.rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context},
+                          {.limits = {.rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context, .unfused = unfused},
                            .page = page,
                            .pages = pages}));
+  executor.set_unfused(unfused);
   const BatchLimits limits{
       .rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context, .block_tokens = page.tokens};
   TRY_ASSIGN(auto staging, BatchBuilder::allocate(executor, limits));
@@ -89,6 +90,7 @@ Result<MemoryPlan> plan_engine(const Backend& backend, const ModelNeeds& needs, 
        .sequences = options.sequences,
        .kv_tokens = options.kv_tokens,
        .step_tokens = options.step_tokens,
+       .unfused = options.unfused,
        .scratch_bytes = [&](const StepLimits& limits) { return backend.scratch_bytes(limits); }});
 }
 
@@ -104,7 +106,8 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
   TRY_ASSIGN(ModelExecutor executor,
              ModelExecutor::make(backend, model,
                                  {.limits = plan.workspace_limits, .page = page, .pages = plan.kv_blocks}));
-  TRY(executor.prepare());
+  executor.set_unfused(options.unfused);
+  if (!options.unfused) TRY(executor.prepare());
   LocalEngine::Options local{.loop = {.limits = {.context = plan.context,
                                                  .sequences = options.sequences,
                                                  .waiting = options.waiting,
@@ -123,13 +126,13 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
 
 Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
                      int32_t chunk_tokens,
-                     const std::function<Status(int32_t first, int32_t rows, const float* logits)>& sink) {
-  return run_prompt(backend, model, tokens, chunk_tokens, sink);
+                     const std::function<Status(int32_t first, int32_t rows, const float* logits)>& sink, bool unfused) {
+  return run_prompt(backend, model, tokens, chunk_tokens, sink, unfused);
 }
 
 Status prompt_pass(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
                    int32_t chunk_tokens) {
-  return run_prompt(backend, model, tokens, chunk_tokens, nullptr);
+  return run_prompt(backend, model, tokens, chunk_tokens, nullptr, /*unfused=*/false);
 }
 
 }  // namespace quintet

@@ -50,6 +50,7 @@ struct EngineOptions {
   int64_t kv_tokens = 0;  ///< 0: room for `sequences` of 4096 tokens or one full context, as memory allows
   int32_t step_tokens = 512;  ///< longest chunk of a prompt; shorter beside streams and on slow machines
   int32_t block_tokens = 16;
+  bool unfused = false;  ///< steps through UnfusedOps: slower, to compare with
   int32_t unread_events = 2048;  ///< of a request: with so many its reader is gone, and it is cancelled
 };
 
@@ -65,10 +66,10 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
 
 /// Logits of every position of `tokens`, chunk by chunk, without an engine: for --dump-logits and evaluation.
 /// `sink(first_position, rows, logits)`: logits [rows, vocabulary] f32, valid during the call. An error from
-/// it ends the work after that chunk and is returned.
+/// it ends the work after that chunk and is returned. `unfused`: as EngineOptions::unfused.
 Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
                      int32_t chunk_tokens,
-                     const std::function<Status(int32_t first, int32_t rows, const float* logits)>& sink);
+                     const std::function<Status(int32_t first, int32_t rows, const float* logits)>& sink, bool unfused = false);
 
 /// The same without the head: for a backend that watches what passes through it (compress/observing_backend.h).
 Status prompt_pass(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,

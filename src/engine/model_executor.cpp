@@ -31,7 +31,9 @@ ModelExecutor::ModelExecutor(Backend& backend, const Model& model, Workspace wor
           .pages = options.pages,
           .layers = model.config.layers,
           .page = options.page},
-      turns_(std::move(turns)) {}
+      turns_(std::move(turns)) {
+  if (options.limits.unfused) unfused_ops_.emplace(backend.ops(), workspace_.unfused());
+}
 
 Result<Buffer> ModelExecutor::allocate_staging(size_t bytes) {
   return backend_->allocate(bytes, BufferUse::staging);
@@ -41,10 +43,15 @@ ForwardArgs ModelExecutor::forward_args(const StepView& step) {
   return {.model = model_, .step = &step, .kv = kv_, .workspace = &workspace_};
 }
 
+void ModelExecutor::set_unfused(bool unfused) {
+  QUINTET_CHECK(!unfused || unfused_ops_, "an executor without room for unfused steps");
+  unfused_ = unfused;
+}
+
 void ModelExecutor::issue(const StepView& step) {
-  forward(backend_->ops(), forward_args(step));
+  forward(ops(), forward_args(step));
   // Alternatives cost nothing where no row asks for them, and a step that always has them is always the same step.
-  if (step.logit_rows > 0) sample(backend_->ops(), forward_args(step), /*with_alternatives=*/true);
+  if (step.logit_rows > 0) sample(ops(), forward_args(step), /*with_alternatives=*/true);
 }
 
 Status ModelExecutor::prepare() {
@@ -57,7 +64,12 @@ Status ModelExecutor::launch(const StepInputs& inputs) {
   // Looked at here, where the parameters are host memory.
   turns_[turn].wants_alternatives = std::any_of(inputs.view.sample, inputs.view.sample + inputs.view.logit_rows,
                                     [](const SampleParams& params) { return params.logprobs > 0; });
-  TRY(backend_->run(inputs, [this](const StepView& step) { issue(step); }));
+  if (unfused_) {
+    TRY_ASSIGN(const StepView step, backend_->stage(inputs));  // not run(), which may replay the fused step
+    issue(step);
+  } else {
+    TRY(backend_->run(inputs, [this](const StepView& step) { issue(step); }));
+  }
   return backend_->post(workspace_.sampled(),
                         {turns_[turn].sampled.as<Sampled>(), static_cast<size_t>(inputs.view.logit_rows)},
                         static_cast<int>(turn));
@@ -77,7 +89,7 @@ Status ModelExecutor::wait(std::span<Sampled> sampled, std::span<Alternative> al
 
 Status ModelExecutor::logits(const StepInputs& inputs, std::span<float> logits) {
   TRY_ASSIGN(const StepView step, backend_->stage(inputs));
-  forward(backend_->ops(), forward_args(step));
+  forward(ops(), forward_args(step));
   TRY(backend_->finish(workspace_.sampled(), {}));
   return backend_->read(workspace_.logits(step.logit_rows).data,
                         {reinterpret_cast<uint8_t*>(logits.data()), logits.size_bytes()});

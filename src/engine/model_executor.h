@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "engine/executor.h"
 #include "model/decoder.h"
@@ -20,6 +21,11 @@ class ModelExecutor : public Executor {
 
   /// Makes the backend's decode steps ready (Backend::prepare_steps). Once, before the first launch.
   Status prepare();
+
+  /// Whether the steps launched from now on go through UnfusedOps, operation by operation; the limits must say so.
+  void set_unfused(bool unfused);
+  /// UnfusedOps::extra_bytes of all steps.
+  uint64_t unfused_extra_bytes() const { return unfused_ops_ ? unfused_ops_->extra_bytes() : 0; }
 
   Result<Buffer> allocate_staging(size_t bytes) override;
   Status launch(const StepInputs& inputs) override;
@@ -40,6 +46,7 @@ class ModelExecutor : public Executor {
   ModelExecutor(Backend& backend, const Model& model, Workspace workspace, Buffer pages,
                 std::array<Turn, 2> turns, const Options& options);
   ForwardArgs forward_args(const StepView& step);
+  Ops& ops() { return unfused_ ? static_cast<Ops&>(*unfused_ops_) : backend_->ops(); }
   void issue(const StepView& step);
 
   Backend* backend_;
@@ -48,6 +55,8 @@ class ModelExecutor : public Executor {
   Buffer pages_;
   KvView kv_;
   std::array<Turn, 2> turns_;
+  std::optional<UnfusedOps> unfused_ops_;
+  bool unfused_ = false;
   uint64_t launched_ = 0, waited_ = 0;  ///< steps; turn n % 2 is that of the n-th
 };
 

@@ -22,15 +22,16 @@ uint64_t next_random(uint64_t& state) {
   return state;
 }
 
+int64_t blocks_of(int64_t tokens, const PageClass& page) { return (tokens + page.tokens - 1) / page.tokens; }
+
+/// The cache is filled by whole pages: of a context shorter than one, too.
 BatchLimits batch_limits(const StepBench::Options& options) {
   return {.rows = options.limits.rows,
           .seqs = options.limits.seqs,
           .logit_rows = options.limits.logit_rows,
-          .context = options.limits.context,
+          .context = static_cast<int32_t>(blocks_of(options.limits.context, options.page)) * options.page.tokens,
           .block_tokens = options.page.tokens};
 }
-
-int64_t blocks_of(int64_t tokens, const PageClass& page) { return (tokens + page.tokens - 1) / page.tokens; }
 
 double milliseconds_since(int64_t begin_us) { return static_cast<double>(now_us() - begin_us) * 1e-3; }
 
@@ -123,7 +124,7 @@ Status StepBench::fill_cache() {
   const DType type = backend_.info().activation;
   const int64_t columns = int64_t{config.heads + 2 * config.kv_heads} * config.head_dim;
   const int64_t total = options_.pages * options_.page.tokens;
-  const int32_t longest = options_.limits.context / options_.page.tokens * options_.page.tokens;
+  const int32_t longest = batch_limits(options_).context;
   for (int64_t begin = 0; begin < total; begin += longest) {
     const auto length = static_cast<int32_t>(std::min<int64_t>(longest, total - begin));
     Sequence sequence = std::move(sequences(1, length, length)[0]);
@@ -152,6 +153,7 @@ Status StepBench::launch(const std::vector<Sequence>& sequences, int32_t first, 
                       .logit_rows = 1,
                       .prev_logit_row = unknown ? static_cast<int32_t>(items_.size()) : -1});
   }
+  ++launched_;
   return executor_.launch(builder_.build(items_, residency_));
 }
 
@@ -215,13 +217,23 @@ Result<double> StepBench::attention(const StepWork& work, int32_t steps) {
   return milliseconds_since(begin_us) / steps;
 }
 
-Result<double> StepBench::run(const StepWork& work, int32_t steps) {
+Result<double> StepBench::time(const StepWork& work, int32_t steps) {
   switch (work.kind) {
     case StepWork::Kind::decode: return decode(work, steps);
     case StepWork::Kind::prompt: return prompt(work);
     case StepWork::Kind::attention: return attention(work, steps);
   }
   return internal_error("no such work");
+}
+
+Result<StepTime> StepBench::run(const StepWork& work, int32_t steps) {
+  executor_.set_unfused(work.unfused);
+  const uint64_t bytes_before = executor_.unfused_extra_bytes();
+  const int64_t launched_before = launched_;
+  TRY_ASSIGN(const double ms, time(work, steps));
+  if (!work.unfused) return StepTime{.ms = ms};
+  const auto bytes = static_cast<double>(executor_.unfused_extra_bytes() - bytes_before), launched = static_cast<double>(launched_ - launched_before);
+  return StepTime{.ms = ms, .extra_bytes = bytes / launched};
 }
 
 }  // namespace quintet

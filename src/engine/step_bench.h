@@ -18,6 +18,12 @@ struct StepWork {
   Kind kind = Kind::decode;
   int32_t rows = 1;     ///< sequences; of a prompt: its tokens
   int32_t context = 0;  ///< tokens in the cache before the first step; of a prompt: 0
+  bool unfused = false;  ///< decode and prompt: through UnfusedOps
+};
+
+struct StepTime {
+  double ms = 0;           ///< of a step
+  double extra_bytes = 0;  ///< that an unfused one moves beyond what a fused one does (UnfusedOps::extra_bytes)
 };
 
 /// Tokens of cache that a work takes when it runs `steps` steps.
@@ -35,12 +41,13 @@ class StepBench {
 
   /// Mean milliseconds of a step of `steps` consecutive ones (decode, and attention alone, summed over the layers), or of
   /// one whole prompt: the median of three.
-  Result<double> run(const StepWork& work, int32_t steps);
+  Result<StepTime> run(const StepWork& work, int32_t steps);
 
  private:
   StepBench(Backend& backend, const Model& model, const Options& options, ModelExecutor executor, BatchBuilder::Staging staging);
   Status allocate_qkv();
   Status fill_cache();
+  Result<double> time(const StepWork& work, int32_t steps);
   Result<double> decode(const StepWork& work, int32_t steps);
   Result<double> prompt(const StepWork& work);
   Result<double> attention(const StepWork& work, int32_t steps);
@@ -59,6 +66,7 @@ class StepBench {
   Residency residency_;
   Buffer qkv_, attention_out_;
   int32_t qkv_rows_ = 0;
+  int64_t launched_ = 0;  ///< steps
   std::vector<BatchItem> items_;
   std::vector<Sampled> sampled_;
   std::vector<Alternative> alternatives_;

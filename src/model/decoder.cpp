@@ -34,7 +34,8 @@ StepLimits step_limits(const ModelConfig& config, const WorkspaceLimits& limits)
           .max_n = std::max({config.hidden, 2 * config.ffn, qkv_width(config)}),
           .vocabulary = config.vocabulary,
           .max_heads = config.heads,
-          .max_head_dim = config.head_dim};
+          .max_head_dim = config.head_dim,
+          .unfused = limits.unfused};
 }
 
 /// Hands out parts of one buffer, or, without a buffer, counts what they would take.
@@ -71,6 +72,9 @@ void Workspace::lay_out(const ModelConfig& config, DType activation, Arena& aren
   gate_up_ = arena.matrix(activation, limits_.rows, int64_t{2} * config.ffn);
   mlp_ = arena.matrix(activation, limits_.rows, config.ffn);
   if (config.post_norms) scratch_ = arena.matrix(DType::f32, limits_.rows, config.hidden);
+  if (limits_.unfused)
+    unfused_ = {.normed = arena.matrix(activation, limits_.rows, config.hidden),
+                .projected = arena.matrix(DType::f32, limits_.rows, config.hidden)};
   gathered_ = arena.matrix(DType::f32, limits_.logit_rows, config.hidden);
   logits_ = arena.matrix(DType::f32, limits_.logit_rows, config.vocabulary);
   sampled_ = arena.array<Sampled>(limits_.logit_rows);

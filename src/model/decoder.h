@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
+#include "backend/unfused_ops.h"
 #include "base/result.h"
 #include "model/model.h"
 
@@ -15,6 +16,7 @@ struct WorkspaceLimits {
   int32_t seqs = 0;        ///< sequences of a step
   int32_t logit_rows = 0;  ///< rows of a step whose logits are wanted
   int32_t context = 0;     ///< tokens of one sequence
+  bool unfused = false;    ///< room for UnfusedOps too
 };
 
 /// The limits that Backend::reserve() wants, filled in from a model.
@@ -38,6 +40,8 @@ class Workspace {
   MatrixView logits(int32_t logit_rows) const;
   Sampled* sampled() const { return sampled_; }
   Alternative* alternatives() const { return alternatives_; }
+  /// Where the limits have `unfused`.
+  const UnfusedOps::Scratch& unfused() const { return unfused_; }
 
  private:
   friend struct ForwardPass;
@@ -55,6 +59,7 @@ class Workspace {
   MatrixView scratch_;    // [rows, hidden] f32, where the model has norms after attention and MLP
   MatrixView gathered_;   // [logit_rows, hidden] f32
   MatrixView logits_;     // [logit_rows, vocabulary] f32
+  UnfusedOps::Scratch unfused_;
   Sampled* sampled_ = nullptr;
   Alternative* alternatives_ = nullptr;
 };

@@ -56,7 +56,8 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& question) {
   plan.workspace_limits = {.rows = question.step_tokens + question.sequences,
                            .seqs = question.sequences,
                            .logit_rows = question.sequences,
-                           .context = plan.context};
+                           .context = plan.context,
+                           .unfused = question.unfused};
   plan.workspace_bytes = Workspace::bytes_needed(config, plan.workspace_limits, question.activation);
   if (question.scratch_bytes) {
     TRY_ASSIGN(const uint64_t scratch_bytes, question.scratch_bytes(step_limits(config, plan.workspace_limits)));

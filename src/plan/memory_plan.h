@@ -24,6 +24,7 @@ struct MemoryQuestion {
   int32_t sequences = 1;
   int64_t kv_tokens = 0;  ///< 0: `sequences` of 4096 tokens or one full context, as memory allows
   int32_t step_tokens = 512;
+  bool unfused = false;  ///< WorkspaceLimits::unfused
   /// Of the backend's own buffers (Backend::scratch_bytes), counted as workspace; null: none.
   std::function<Result<uint64_t>(const StepLimits& limits)> scratch_bytes;
 };

@@ -283,6 +283,56 @@ TEST(CpuProducts, GatedMlpAndProjection) {
     }
 }
 
+/// The product with `w` written out in FP16 first, outputs poisoned.
+std::vector<float> dequantized_linear(Backend& cpu, const Inputs& in, const Weight& w) {
+  std::vector<float> out(static_cast<size_t>(in.rows * w.n), NAN);
+  cpu.ops().linear({.x = {in.x.data(), DType::f32, in.rows, in.k, in.k}, .w = &w, .out = view(out, in.rows, w.n), .dequantize_first = true});
+  return out;
+}
+
+TEST(CpuProducts, DequantizedFirstIsTheProductWithWeightsRoundedToFp16) {
+  for (const FormatInfo& info : format_table()) {
+    const auto cpu = backend(2);
+    const int64_t n = 53, k = info.block_weights > 32 ? 768 : 32 * uniform(3, 9);
+    const RandomWeight first(info.format, n, k), second(WeightFormat::q8_0, 20, k);
+    const std::vector<const RandomWeight*> parts = k % 32 == 0 ? std::vector{&first, &second} : std::vector{&first};
+    const Weight packed = prepare(*cpu, WeightRole::linear, parts);
+    std::vector<uint16_t> halves;
+    for (const RandomWeight* part : parts)
+      for (const float value : part->values) halves.push_back(f32_to_f16(value));
+    const HostWeight rounded = {.name = "rounded", .format = WeightFormat::f16, .n = packed.n, .k = k,
+                                .bytes = {reinterpret_cast<const uint8_t*>(halves.data()), halves.size() * 2}};
+    const Weight dense = cpu->prepare(WeightRole::linear, {&rounded, 1}).value();
+    EXPECT_EQ(cpu->ops().dequantized_bytes(packed), static_cast<uint64_t>((packed.n + 15) / 16 * 16 * k * 2));
+    EXPECT_EQ(cpu->ops().dequantized_bytes(dense), 0u) << "nothing to write out";
+    for (const int64_t rows : {1, 2, 19}) {
+      Inputs in(rows, k);
+      EXPECT_EQ(dequantized_linear(*cpu, in, packed), linear(*cpu, in, dense, 0, rows)) << info.name << " rows " << rows;
+    }
+  }
+}
+
+// More outputs than the scratch holds at once.
+TEST(CpuProducts, DequantizedFirstGoesInRuns) {
+  const auto cpu = backend(2);
+  const int64_t k = 32768, n = 1500;
+  const RandomWeight w(WeightFormat::q8_0, n, k);
+  const Weight packed = prepare(*cpu, WeightRole::linear, {&w});
+  ASSERT_GT(cpu->ops().dequantized_bytes(packed), uint64_t{64} << 20);
+  Inputs in(2, k);
+  const auto out = dequantized_linear(*cpu, in, packed);
+  for (const int64_t i : {int64_t{0}, int64_t{1007}, int64_t{1008}, int64_t{1023}, int64_t{1024}, n - 1})
+    for (int64_t r = 0; r < 2; ++r) {
+      double exact = 0;
+      std::vector<float> halves(static_cast<size_t>(k));
+      for (int64_t j = 0; j < k; ++j) {
+        halves[static_cast<size_t>(j)] = f16_to_f32(f32_to_f16(w.row(i)[j]));
+        exact += static_cast<double>(in.row(r)[j]) * static_cast<double>(halves[static_cast<size_t>(j)]);
+      }
+      EXPECT_NEAR(out[static_cast<size_t>(r * n + i)], exact, tolerance(in.row(r), halves.data(), k, false)) << "row " << r << " output " << i;
+    }
+}
+
 TEST(CpuProducts, HeadGathersItsRows) {
   const auto cpu = backend();
   const RandomWeight w(WeightFormat::q8_0, 77, 64), norm(WeightFormat::f32, 1, 64);

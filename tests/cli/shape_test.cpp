@@ -34,6 +34,35 @@ TEST(Shape, BenchPrintsAnObjectForEveryWork) {
                                              "decode 3 40", "attention 3 40", "prompt 9 9"}));
 }
 
+TEST(Shape, BenchTimesUnfusedStepsBesideFusedOnes) {
+  const Outcome outcome = run(with_tiny({"bench", "--unfused", "--rows", "2", "--prompt", "9", "--steps", "2", "--json", "--no-ceilings"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<Json> all;
+  std::istringstream lines(outcome.out);
+  for (std::string text; std::getline(lines, text);) all.push_back(Json::parse(text));
+  ASSERT_EQ(all.size(), 4u);
+  for (size_t i = 0; i < 4; i += 2) {
+    const Json &fused = all[i], &unfused = all[i + 1];
+    EXPECT_FALSE(fused.contains("unfused"));
+    EXPECT_EQ(unfused["unfused"], true);
+    for (const char* key : {"work", "weights", "kv", "rows", "context"}) EXPECT_EQ(fused[key], unfused[key]) << key;
+    // 8.5 bits a weight once; 16 more written, and read; norms, biases and the cache once, rows that operations hand on beside them.
+    EXPECT_GT(unfused["bytes"].get<double>(), fused["bytes"].get<double>() * (1 + 2 * 16 / 8.5) * 0.9);
+    EXPECT_LT(unfused["bytes"].get<double>(), fused["bytes"].get<double>() * (1 + 2 * 16 / 8.5) * 1.2);
+    for (const char* key : {"ms", "tokens_per_s", "bytes_per_s", "tflops"}) EXPECT_GT(unfused[key].get<double>(), 0) << key;
+  }
+  // Of a model in a file, too, and as a table; by requests it would have no counterpart.
+  const Outcome table = run({"bench", source_path("tests/golden/data/tiny/qwen2.gguf"), "--device", "cpu", "--unfused", "--context", "4", "--steps", "1", "--no-ceilings"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.out.find("unfused"), std::string::npos) << table.out;
+}
+
+TEST(Shape, RunsUnfused) {
+  const Outcome outcome = run(with_tiny({"run", "-p", "hello", "-n", "5", "--json", "--unfused"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(Json::parse(outcome.out)["tokens"].size(), 5u);
+}
+
 TEST(Shape, EveryFormatMakesAModel) {
   double bytes = 0;
   for (const std::string weights : {"int4-g128", "int4-g128+outliers", "bf16", "int8", "fp8", "nf4", "nf4-dq", "int3-g64-asym", "f32"}) {

@@ -4,6 +4,7 @@
 
 #include "backend/reference/reference.h"
 #include "cuda_fixture.h"
+#include "engine/engine_client.h"
 #include "flat_inputs.h"
 #include "model/model.h"
 #include "model/synthetic.h"
@@ -116,6 +117,36 @@ TEST_F(CudaSynthetic, IsCloseToTheReference) {
       // the probabilities once more: about 16 independent roundings, each at most 2^-11 of its operand.
       EXPECT_LE(std::sqrt(error / norm), 4 * std::sqrt(16.0) * 0x1p-11) << shape << " window " << window;
     }
+}
+
+TEST_F(CudaSynthetic, UnfusedLogitsAreNearTheFusedOnes) {
+  for (const auto& [shape, format, outliers] : {std::tuple<std::string_view, WeightFormat, double>{"tiny", WeightFormat::q8_0, 0}, {"tiny-wide", WeightFormat::int4_g128, 0.005},
+                                                {"tiny-256", WeightFormat::q4_k, 0}, {"tiny", WeightFormat::nf4_dq, 0}, {"tiny-96", WeightFormat::bf16, 0}}) {
+    SCOPED_TRACE(fmt::format("{} {}", shape, format_info(format).name));
+    const auto model = make_synthetic_model({.shape = shape, .format = format, .outliers = outliers, .seed = random_()}, *backend_).value();
+    const std::vector<TokenId> tokens = random_tokens(300, model->config.vocabulary);
+    const auto logits_of = [&](int32_t chunk, bool unfused) {
+      std::vector<float> all;
+      const auto status = prompt_logits(*backend_, *model, tokens, chunk, [&](int32_t, int32_t rows, const float* values) -> Status {
+        all.insert(all.end(), values, values + int64_t{rows} * model->config.vocabulary);
+        return {};
+      }, unfused);
+      EXPECT_TRUE(status) << (status ? "" : status.error().message);
+      return all;
+    };
+    const std::vector<float> fused = logits_of(100, false), unfused = logits_of(100, true);
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < fused.size(); ++i) {
+      error += (static_cast<double>(unfused[i]) - fused[i]) * (static_cast<double>(unfused[i]) - fused[i]);
+      norm += static_cast<double>(fused[i]) * fused[i];
+    }
+    // As IsCloseToTheReference has it, of weights and of what operations hand each other in FP16 beside the activations.
+    EXPECT_LE(std::sqrt(error / norm), 4 * std::sqrt(32.0) * 0x1p-11);
+    for (const int32_t chunk : {1, 7, 33}) {
+      const std::vector<float> cut = logits_of(chunk, true);
+      EXPECT_EQ(std::memcmp(cut.data(), unfused.data(), cut.size() * 4), 0) << "chunks of " << chunk;
+    }
+  }
 }
 
 TEST_F(CudaModel, IsCloseToTheReference) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "tensor/half.h"
 
 namespace quintet::cpu {
 namespace {
@@ -16,6 +17,10 @@ constexpr int64_t kRowsAtOnce = 512;
 
 /// Up to so many rows, each thread packs the activations for itself: cheaper than to wait for each other.
 constexpr int64_t kOwnRows = 2;
+
+/// A weight that is written out in FP16 goes through scratch of this size in runs of tiles: beyond the caches, as a whole one is.
+constexpr int64_t kDenseBytes = int64_t{64} << 20;
+int64_t dense_tiles(int64_t k) { return std::max<int64_t>(kDenseBytes / tile_bytes(Layout::f16, k), 1); }
 
 void check_f32(const ConstMatrixView& view) {
   QUINTET_CHECK(view.type == DType::f32, "activations of type {}; the cpu backend takes f32",
@@ -57,6 +62,10 @@ void CpuOps::reserve(const StepLimits& limits) {
   grow(packed_.pairs, rows * k / 2);
   grow(packed_.scale, rows * k / kBlock);
   grow(packed_.sum, rows * k / kBlock);
+  if (!limits.unfused) return;
+  const int64_t tiles = std::min<int64_t>(dense_tiles(limits.max_k), (std::max(limits.max_n, limits.vocabulary) + kTileRows - 1) / kTileRows);
+  grow(dense_halves_, static_cast<size_t>(tiles * kTileRows * limits.max_k));
+  grow(packed_.values, rows * k);
 }
 
 // --- products
@@ -249,14 +258,56 @@ void CpuOps::product_tiles(const Product& p, int64_t row_begin, int64_t rows, co
 
 void CpuOps::linear(const LinearArgs& args) {
   const CpuWeight& weight = unwrap(*args.w);
-  product({.x = args.x,
-           .rows = args.x.rows,
-           .norm = args.norm,
-           .in_perm = args.in_perm,
-           .weight = &weight,
-           .bias = vector_of(args.bias, args.out.cols),
-           .output = args.add_to_out ? Output::add : Output::store,
-           .out = args.out});
+  const Product p = {.x = args.x,
+                     .rows = args.x.rows,
+                     .norm = args.norm,
+                     .in_perm = args.in_perm,
+                     .weight = &weight,
+                     .bias = vector_of(args.bias, args.out.cols),
+                     .output = args.add_to_out ? Output::add : Output::store,
+                     .out = args.out};
+  if (args.dequantize_first && dequantized_bytes(*args.w) > 0)
+    dequantized_product(p);
+  else
+    product(p);
+}
+
+uint64_t CpuOps::dequantized_bytes(const Weight& weight) const {
+  const std::vector<Segment>& segments = unwrap(weight).segments;
+  if (std::ranges::all_of(segments, [](const Segment& segment) { return is_dense(segment.layout); })) return 0;
+  return static_cast<uint64_t>((weight.n + kTileRows - 1) / kTileRows * tile_bytes(Layout::f16, weight.k));
+}
+
+void CpuOps::dequantized_product(const Product& p) {
+  if (scratch_.empty()) reserve({});
+  const CpuWeight& weight = *p.weight;
+  const int64_t n = weight.segments.back().first_row + weight.segments.back().n, run = dense_tiles(weight.k) * kTileRows;
+  Product dense = p;
+  dense.weight = &dense_;
+  for (int64_t first = 0; first < n; first += run) {
+    dequantize(weight, first, std::min(run, n - first));
+    product(dense);
+  }
+}
+
+void CpuOps::dequantize(const CpuWeight& weight, int64_t first, int64_t rows) {
+  const int64_t k = weight.k, tiles = (rows + kTileRows - 1) / kTileRows;
+  grow(dense_halves_, static_cast<size_t>(tiles * kTileRows * k));
+  for (auto& scratch : scratch_) grow(scratch->work, static_cast<size_t>(k));
+  pool_.each(tiles, [&](int thread, int64_t tile) {
+    float* values = scratch_[static_cast<size_t>(thread)]->work.data();
+    uint16_t* out = dense_halves_.data() + tile * kTileRows * k;  // [k][16]
+    if ((tile + 1) * kTileRows > rows) std::fill_n(out, kTileRows * k, uint16_t{0});  // rows that do not exist
+    for (int64_t row = tile * kTileRows; row < std::min(rows, (tile + 1) * kTileRows); ++row) {
+      unpack_row(weight, first + row, values);
+      for (int64_t i = 0; i < k; ++i) out[i * kTileRows + row % kTileRows] = f32_to_f16(values[i]);
+    }
+  });
+  dense_.k = k;
+  dense_.reads_values = true;
+  dense_.segments.resize(1);
+  dense_.segments[0] = {.layout = Layout::f16, .format = WeightFormat::f16, .n = rows, .tiles = tiles, .first_row = first,
+                        .data = reinterpret_cast<uint8_t*>(dense_halves_.data())};
 }
 
 void CpuOps::attn_in(const StepView&, const AttnInArgs& args) {

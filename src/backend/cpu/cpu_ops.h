@@ -31,6 +31,7 @@ class CpuOps final : public Ops {
 
   void embed(const StepView& step, const EmbedArgs& args) override;
   void linear(const LinearArgs& args) override;
+  uint64_t dequantized_bytes(const Weight& weight) const override;
   void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override;
   void rope_store(const StepView& step, const RopeStoreArgs& args) override;
   void attend(const StepView& step, const AttendArgs& args) override;
@@ -102,6 +103,10 @@ class CpuOps final : public Ops {
   TokenId token_of(const StepView& step, int64_t row) const;
   void product(const Product& p);
   void product_rows(const Product& p, int64_t begin, int64_t rows);
+  /// A product with a weight that is written out in FP16 first, a run of tiles at a time.
+  void dequantized_product(const Product& p);
+  /// Rows [first, first + rows) of a weight, decoded and rounded to FP16, as dense_.
+  void dequantize(const CpuWeight& weight, int64_t first, int64_t rows);
   void product_tiles(const Product& p, int64_t row_begin, int64_t rows, const Packed& packed, Range range,
                      ThreadScratch& scratch);
   void size_packed(Packed& packed, const CpuWeight& weight, int64_t rows);
@@ -135,6 +140,8 @@ class CpuOps final : public Ops {
   Packed packed_;
   std::vector<Group> groups_;
   uint64_t products_ = 0;  ///< so far
+  CpuWeight dense_;  ///< of dequantize(): one segment, whose data lie in dense_halves_
+  std::vector<uint16_t> dense_halves_;
   std::vector<QueryBlock> blocks_;
   std::vector<float> partial_;  ///< [block][kv head][split][max, total, out] of attention split over threads
   int max_splits_ = 1;

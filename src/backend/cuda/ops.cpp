@@ -14,6 +14,15 @@ int activation_kind(Activation activation) { return activation == Activation::si
 PlainMatrix plain(const ConstMatrixView& view) { return {const_cast<void*>(view.data), view.stride, view.type == DType::f16}; }
 constexpr float kLog2E = 1.4426950408889634f;
 
+/// Room for the weights that are written out in FP16: the largest one, but at most this much, and runs of it then. More than the scratch
+/// that fused products may take (docs/design.md): smaller runs leave multiprocessors idle, which would not be fusion's merit.
+constexpr size_t kMostDenseBytes = size_t{1} << 30;
+size_t dense_bytes(const StepLimits& limits) {
+  const size_t row_bytes = static_cast<size_t>(padded_inputs(limits.max_k)) * sizeof(__half);
+  const size_t outputs = static_cast<size_t>(std::max(limits.max_n, limits.vocabulary) + 3 * kUnitOutputs);
+  return std::max(kUnitOutputs * row_bytes, std::min(kMostDenseBytes, outputs * row_bytes));
+}
+
 int attend_splits(const StepLimits& limits) { return (limits.context + kSplit - 1) / kSplit; }
 /// Rows up to which attention may be split.
 int split_rows(const StepLimits& limits) { return std::min(limits.rows, std::max(limits.seqs, 64)); }
@@ -39,6 +48,7 @@ void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit)
   visit(self.logits_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary + kUnitOutputs));
   visit(self.own_tokens_, static_cast<size_t>(limits.logit_rows));
   visit(self.counts_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary));
+  if (limits.unfused) visit(self.dense_, dense_bytes(limits));
   visit(self.attend_partial_, static_cast<size_t>(split_rows(limits)) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits(limits)) *
                              static_cast<size_t>(limits.max_head_dim + 2));
 }
@@ -58,6 +68,7 @@ Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
   arena_ = &arena;
   attend_splits_ = attend_splits(limits);
   attend_rows_ = split_rows(limits);
+  dense_bytes_ = limits.unfused ? dense_bytes(limits) : 0;
   Status status;
   visit_buffers(*this, limits, [&](auto*& pointer, size_t count) {
     if (!status) return;
@@ -181,30 +192,55 @@ void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out
   // A slice of their own may come first: it is done while the product's kernel fills its ring.
   if (own.outliers.begin && epilogue == Epilogue::partial) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
   ProductParams params = {.x = reinterpret_cast<const uint4*>(x), .rows = rows, .out_stride = own.columns, .slice_stride = static_cast<int64_t>(rows) * own.columns,
-                          .out_layout = out_layout, .activation = activation, .arriving_lanes = site_.arriving_lanes, .input_sums = input_sums_};
-  RowNorm norm = fused;
+                          .out_layout = out_layout, .activation = activation, .arriving_lanes = site_.arriving_lanes, .input_sums = input_sums_, .norm = fused};
   for (const Segment& segment : own.segments) {
-    void* to = epilogue == Epilogue::gated ? out : static_cast<float*>(out) + segment.first_column;
-    if (rows == 1 && segment.kernels->chain) {
-      ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces, .activation = activation,
-                          .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
-      phase.norm = norm;
-      if (own.outliers.begin) phase.outliers = {.begin = own.outliers.begin + segment.first_column, .entries = own.outliers.entries};
-      check(chain_.add(*segment.kernels, phase, site_));
-      norm.residual_out = nullptr;  // once is enough
+    if (!dequantizing_ || segment.kernels->format == WeightFormat::f16) {
+      multiply(segment, params, own.outliers, epilogue, out);
       continue;
     }
+    for (int first = 0; first < segment.n;) {
+      const Segment dense = dequantize(segment, first);
+      multiply(dense, params, own.outliers, epilogue, out);
+      first += dense.n;
+    }
+  }
+  const bool added = rows == 1 && own.joins_row();
+  if (own.outliers.begin && epilogue == Epilogue::whole && !added) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
+}
+
+void CudaOps::multiply(const Segment& segment, ProductParams& params, const OutlierSide& outliers, Epilogue epilogue, void* out) {
+  void* to = epilogue == Epilogue::gated ? out : static_cast<float*>(out) + segment.first_column;
+  // Products read weights before they wait for the kernel before them: not where that one writes these weights.
+  LaunchSite site = site_;
+  site.dependent = !dequantizing_;
+  if (params.rows == 1 && segment.kernels->chain) {
+    ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces, .activation = params.activation,
+                        .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
+    phase.norm = params.norm;
+    if (outliers.begin) phase.outliers = {.begin = outliers.begin + segment.first_column, .entries = outliers.entries};
+    check(chain_.add(*segment.kernels, phase, site));
+    if (dequantizing_) check(chain_.flush(site));
+  } else {
+    flush();
     params.weights = segment.panels;
     params.n = segment.n;
     params.pieces = segment.pieces;
     params.unit = segment.unit;
     params.out = to;
-    params.norm = norm;
-    check(segment.kernels->product(params, act.tiles, epilogue, next_site()));
-    norm.residual_out = nullptr;
+    check(segment.kernels->product(params, tiles_for_rows(params.rows), epilogue, site));
   }
-  const bool added = rows == 1 && own.joins_row();
-  if (own.outliers.begin && epilogue == Epilogue::whole && !added) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
+  params.norm.residual_out = nullptr;  // once is enough
+}
+
+Segment CudaOps::dequantize(const Segment& segment, int first) {
+  const ProductKernels& halves = *kernels_.product(WeightFormat::f16);
+  Segment dense = {.kernels = &halves, .panels = dense_, .pieces = segment.pieces * segment.kernels->piece_k / halves.piece_k, .unit = segment.unit,
+                   .first_column = segment.first_column + first};
+  const size_t output_bytes = static_cast<size_t>(dense.pieces) * static_cast<size_t>(halves.piece_bytes) / 16;
+  dense.n = std::min(segment.n - first, static_cast<int>(dense_bytes_ / output_bytes) / kUnitOutputs * kUnitOutputs);
+  const size_t skipped = static_cast<size_t>(first / 16) * static_cast<size_t>(segment.pieces) * static_cast<size_t>(segment.kernels->piece_bytes);
+  check(segment.kernels->expand({.panels = segment.panels + skipped, .out = dense_, .outputs = dense.n, .pieces = segment.pieces}, next_site()));
+  return dense;
 }
 
 void CudaOps::norm_product(ConstMatrixView x, const NormArgs& norm_args, const Weight& weight, int rows, void* out, Epilogue epilogue, ActLayout out_layout, int activation) {
@@ -338,20 +374,32 @@ void CudaOps::linear(const LinearArgs& args) {
   const int rows = static_cast<int>(args.x.rows);
   if (args.norm.weight) norm(args.x, args.norm, rows, nullptr, *args.w);
   else check(kernels_.pack_rows({.x = plain(args.x), .out = act_in_, .layout = layout(*args.w, rows), .rows = rows, .columns = static_cast<int>(args.x.cols)}, next_site()));
-  const Epilogue left = epilogue(rows);
-  product(*args.w, act_in_, rows, partial_, left);
+  // A head has more outputs than partial_ has columns; its whole sums have a place of their own.
+  const bool is_head = args.w->role == WeightRole::head || args.w->role == WeightRole::embedding_and_head;
+  const Epilogue left = is_head ? Epilogue::whole : epilogue(rows);
+  float* sums = is_head ? logits_ : partial_;
+  dequantizing_ = args.dequantize_first && dense_bytes_ > 0;
+  product(*args.w, act_in_, rows, sums, left);
+  dequantizing_ = false;
   const int columns = packed(*args.w).columns;
-  // Parts are padded apart: each comes out at its own columns.
+  // Parts are padded apart: each comes out at its own columns, those of gate and up in turns of 8.
   int64_t first = 0;
   for (const PartPlace& part : packed(*args.w).parts) {
-    QUINTET_CHECK(part.rows.rows == 16, "gate and up go through mlp_in");
     const Segment& segment = packed(*args.w).segments[static_cast<size_t>(part.segment)];
     PlainMatrix out = plain(args.out);
     out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);
-    check(kernels_.reduce({.partial = partial_ + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .out = out,
+    check(kernels_.reduce({.partial = sums + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .place = part.rows, .out = out,
                          .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(*args.w, left), .add = args.add_to_out}, next_site()));
     first += part.n;
   }
+}
+
+uint64_t CudaOps::dequantized_bytes(const Weight& weight) const {
+  uint64_t bytes = 0;
+  for (const Segment& segment : packed(weight).segments)
+    if (segment.kernels->format != WeightFormat::f16)
+      bytes += static_cast<uint64_t>(segment.n) * static_cast<uint64_t>(padded_inputs(static_cast<int>(weight.k))) * sizeof(__half);
+  return bytes;
 }
 
 void CudaOps::rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) {

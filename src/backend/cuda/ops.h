@@ -28,6 +28,7 @@ class CudaOps : public Ops {
 
   void embed(const StepView& step, const EmbedArgs& args) override;
   void linear(const LinearArgs& args) override;
+  uint64_t dequantized_bytes(const Weight& weight) const override;
   void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override;
   void rope_store(const StepView& step, const RopeStoreArgs& args) override;
   void attend(const StepView& step, const AttendArgs& args) override;
@@ -67,6 +68,10 @@ class CudaOps : public Ops {
   bool row_norm(ConstMatrixView x, const NormArgs& norm, RowNorm& fused);
   /// Leaves slices() sums of every output at `out`, or, gated, the inputs of the product after. `fused`: see row_norm.
   void product(const Weight& weight, const __half* x, int rows, void* out, Epilogue epilogue, const RowNorm& fused = {}, ActLayout out_layout = {}, int activation = 0);
+  /// One launch of a product, of a segment or of outputs written out in FP16; `params` has its inputs.
+  void multiply(const Segment& segment, ProductParams& params, const OutlierSide& outliers, Epilogue epilogue, void* out);
+  /// Outputs of a segment from `first` on, as many as dense_ has room for, written there: a segment of FP16.
+  Segment dequantize(const Segment& segment, int first);
   /// What the weights kept apart add to a product of x: its last slice, or, of whole sums, into them.
   void add_outliers(const Weight& weight, const __half* x, int rows, float* out, Epilogue epilogue);
   /// Of the two buffers of inputs, the one where x does not lie; free while the product of x is issued.
@@ -103,6 +108,9 @@ class CudaOps : public Ops {
   float* other_residual_[2] = {};  ///< [hidden] each, taken in turn
   float* shared_sums_ = nullptr;       ///< see ChainParams
   ChainProgress* progress_ = nullptr;
+  uint8_t* dense_ = nullptr;  ///< [dense_bytes_], of StepLimits::unfused: a weight's outputs in FP16
+  size_t dense_bytes_ = 0;
+  bool dequantizing_ = false;  ///< the product being issued reads dense_
   float* moved_residual_ = nullptr;  ///< null: where embed() put it
   bool all_logits_ = false;  ///< of the step being issued: logit row i is row i
   float* logits_ = nullptr;  ///< [logit_rows][padded vocabulary]

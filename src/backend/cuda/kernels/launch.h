@@ -34,6 +34,7 @@ struct ProductKernels {
   cudaError_t (*product)(const ProductParams&, int tiles, Epilogue, const LaunchSite&);
   cudaError_t (*pack)(const PackParams&, const LaunchSite&);
   cudaError_t (*unpack)(const UnpackParams&, const LaunchSite&);
+  cudaError_t (*expand)(const ExpandParams&, const LaunchSite&);
   cudaError_t (*embed)(const EmbedParams&, const LaunchSite&);
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cuda/kernels/embed.cuh"
+#include "backend/cuda/kernels/expand.cuh"
 #include "backend/cuda/kernels/launch_kernel.cuh"
 #include "backend/cuda/kernels/pack.cuh"
 #include "backend/cuda/kernels/path.h"
@@ -28,6 +29,13 @@ cudaError_t launch_unpack(const UnpackParams& p, const LaunchSite& site) {
 }
 
 template <class Format>
+cudaError_t launch_expand(const ExpandParams& p, const LaunchSite& site) {
+  return launch_kernel<ExpandParams>(expand_panels<Format>, p,
+                                     {.grid = dim3(static_cast<unsigned>(p.pieces < kExpandRuns ? p.pieces : kExpandRuns), static_cast<unsigned>(p.outputs / kPanel)),
+                                      .block = dim3(kExpandWarps * 32)}, site);
+}
+
+template <class Format>
 cudaError_t launch_embed(const EmbedParams& p, const LaunchSite& site) {
   return launch_kernel<EmbedParams>(embed_rows<Format>, p,
                                     {.grid = dim3(static_cast<unsigned>(p.pieces), static_cast<unsigned>(p.rows)), .block = dim3(32)}, site);
@@ -38,7 +46,7 @@ template <class Format, class File = Format>
 constexpr ProductKernels product_kernels_of(WeightFormat format) {
   float unit = 1;
   if constexpr (requires { Format::kUnit; }) unit = Format::kUnit;
-  return {format, Format::kPieceK, Format::kPieceBytes, format_static_bytes<Format>(), unit, kLaunchChain<Format>, launch_product<Format>, launch_pack<Format, File>, launch_unpack<Format>, launch_embed<Format>};
+  return {format, Format::kPieceK, Format::kPieceBytes, format_static_bytes<Format>(), unit, kLaunchChain<Format>, launch_product<Format>, launch_pack<Format, File>, launch_unpack<Format>, launch_expand<Format>, launch_embed<Format>};
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -142,6 +142,13 @@ struct UnpackParams {
   float unit;
 };
 
+/// Panels written out as panels of FP16 (expand.cuh).
+struct ExpandParams {
+  const uint8_t* panels;
+  uint8_t* out;
+  int outputs, pieces;  ///< a multiple of kPanel; pieces a row
+};
+
 struct EmbedParams {
   const uint8_t* panels;
   const int* token;  ///< [rows], -1: sampled[prev[row]]
@@ -188,6 +195,7 @@ struct PackRowsParams {
 struct ReduceParams {
   const float* partial;  ///< [4][rows][stride]
   const float* bias;     ///< [columns] or null
+  PieceRows place;       ///< where the columns lie among the padded outputs, from `partial` on
   PlainMatrix out;
   int64_t slice_stride;
   int rows, columns, stride, slices;
