@@ -90,7 +90,7 @@ class Backend {
   /// the step has finished.
   virtual Result<StepView> stage(const StepInputs& inputs) = 0;
 
-  /// Makes ready what run() replays for decode steps (one row a sequence), where the backend has such a thing. Once,
+  /// Makes ready what run() replays: decode steps (one row a sequence), short prompts, where the backend can. Once,
   /// after reserve(), before the first step: no step allocates. `block_tokens` as in page_class().
   virtual Status prepare_steps(const IssueStep& issue, int32_t block_tokens);
 

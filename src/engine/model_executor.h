@@ -19,7 +19,7 @@ class ModelExecutor : public Executor {
   };
   static Result<ModelExecutor> make(Backend& backend, const Model& model, const Options& options);
 
-  /// Makes the backend's decode steps ready (Backend::prepare_steps). Once, before the first launch.
+  /// Makes the steps ready that the backend replays (Backend::prepare_steps). Once, before the first launch.
   Status prepare();
 
   /// Whether the steps launched from now on go through UnfusedOps, operation by operation; the limits must say so.

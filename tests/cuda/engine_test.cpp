@@ -87,6 +87,71 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheBitsOfIssuedOnes) {
   }
 }
 
+/// Counts the steps that are issued operation by operation rather than replayed.
+class CountsIssued : public testing::FlatInputs {
+ public:
+  explicit CountsIssued(Backend& inner) : FlatInputs(inner), inner_(inner) {}
+  Result<uint64_t> scratch_bytes(const StepLimits& limits) const override { return inner_.scratch_bytes(limits); }
+  Status prepare_steps(const IssueStep& issue, int32_t block_tokens) override { return inner_.prepare_steps(issue, block_tokens); }
+  Status run(const StepInputs& inputs, const IssueStep& issue) override {
+    return inner_.run(inputs, [&](const StepView& step) {
+      ++issued;
+      issue(step);
+    });
+  }
+  Status post(const Sampled* sampled, std::span<Sampled> out, int turn) override { return inner_.post(sampled, out, turn); }
+  Status await(int turn) override { return inner_.await(turn); }
+  Result<StepView> stage(const StepInputs& inputs) override { return inner_.stage(inputs); }
+
+  int issued = 0;
+
+ private:
+  Backend& inner_;
+};
+
+// Alone, so that each prompt is a step of its own; those that go on where another one ends have a prefix in the cache.
+TEST_F(CudaEngine, ReplayedPromptsGiveTheBitsOfIssuedOnes) {
+  for (const std::string_view shape : {"tiny", "tiny-wide", "tiny-96"}) {
+    SCOPED_TRACE(shape);
+    const SyntheticOptions weights{.shape = shape, .format = shape == "tiny" ? WeightFormat::int4_g128 : WeightFormat::q8_0, .outliers = shape == "tiny-wide" ? 0.005 : 0, .seed = random_()};
+    std::vector<Request> requests;
+    for (const int32_t tokens : {2, 3, 8, 9, 16, 17, 31, 32, 33, 64, 65, 100, 128, 129, 255, 256, 257, 300}) {
+      Request one = request(requests.size() + 1, tokens, 4, 512);
+      if (tokens % 3 == 0) one.sampling.temperature = 1, one.sampling.top_p = 0.9f;
+      if (tokens % 3 == 1) one.sampling.repeat_penalty = 1.2f;
+      if (tokens == 64) one.bias = {{7, 2.f}};
+      requests.push_back(std::move(one));
+    }
+    for (const int32_t more : {5, 30, 60, 90, 200, 240, 100, 40}) {  // contexts from 305 to 1065: all buckets
+      Request one = request(requests.size() + 1, more, 4, 512);
+      one.prompt.insert(one.prompt.begin(), requests.back().prompt.begin(), requests.back().prompt.end());
+      requests.push_back(std::move(one));
+    }
+    std::vector<Answer> answers[2];
+    int issued[2] = {};
+    for (const bool eager : {false, true}) {
+      const auto backend = make_cuda_backend({.eager = eager, .path = tested_path()}).value();
+      CountsIssued counted(*backend);
+      const auto model = make_synthetic_model(weights, counted).value();
+      const auto engine = start_engine(counted, *model, {.context = 1300, .sequences = 1, .kv_tokens = 2600}).value();
+      for (const Request& one : requests) {
+        ASSERT_TRUE(engine->submit(one));
+        Answer& answer = answers[eager].emplace_back();
+        while (answer.finish == FinishReason::none)
+          for (const TokenEvent& event : engine->poll(1'000'000)) {
+            if (event.token >= 0) answer.tokens.push_back(event.token), answer.logprobs.push_back(event.logprob);
+            answer.finish = event.finish, answer.message = event.message;
+          }
+      }
+      issued[eager] = counted.issued;
+    }
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(answers[0][i], answers[1][i]) << requests[i].prompt.size() << " tokens";
+    // Those of 257 and 300 tokens, and what is cut before the engine knows its speed.
+    EXPECT_LE(issued[0], 6) << "everything else is replayed";
+    EXPECT_GT(issued[1], 20 * 4);
+  }
+}
+
 // A stream that asks for alternatives keeps all of them from being chained: the others must not notice.
 TEST_F(CudaEngine, PenaltiesCountTokensOfChainedSteps) {
   const uint64_t seed = random_();
