@@ -40,7 +40,8 @@ if command -v compute-sanitizer >/dev/null; then
         [[ $path == "${paths[0]}" || $weights == int4-g128 || $weights == q4_1 ]] || continue
         flags=() && [ $tool = racecheck ] && flags=(--for-racecheck)  # docs/performance.md says why
         try "$tool $weights $path" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "sanitizer-$tool-$weights-$path.log" \
-          ./quintet bench --device cuda --cuda-path "$path" --shape tiny --weights "$weights" --rows 1,3 --context 300 --prompt 70 --steps 2 --no-ceilings "${flags[@]}" >/dev/null
+          ./quintet bench --device cuda --cuda-path "$path" --shape tiny --weights "$weights" --rows 1,3 --context 300 --prompt 70 --steps 2 --unfused \
+            --no-ceilings "${flags[@]}" >/dev/null
       done
     done
   done
@@ -76,6 +77,7 @@ for path in "${paths[@]}"; do
   for weights in q4_0 q4_1 q8_0; do bench --shape llama3-70b --layers 20 --weights "$weights" --rows 1,16; done
   [ "$path" = "${paths[0]}" ] && for weights in int4-g128+outliers int4-g128-asym nf4 int8 fp8 bf16; do bench --shape llama3-70b --layers 6 --weights "$weights" --rows 1,16; done
   bench --shape llama3-8b --weights f16 --rows 1,16
+  bench --shape llama3-8b --weights int4-g128 --rows 1,16 --prompt 512 --unfused
 
   printf '\n%s kernels\n' "$path"
   printf '%-10s %-10s %5s %8s %10s %10s %9s %8s %7s %9s\n' work weights rows context ms tokens/s of-read TFLOP/s SM-MHz of-cuBLAS
@@ -87,8 +89,10 @@ for path in "${paths[@]}"; do
     elif [[ $line == *'"skipped"'* ]]; then
       printf '%-10s %-10s %5s %8s skipped\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" "$(get context "$line")"
     else
+      work=$(get work "$line")
+      if [[ $line == *'"unfused"'* ]]; then work+='*'; fi  # nothing fused: beside the line above it
       of_vendor=$(get fraction_of_vendor "$line")
-      printf '%-10s %-10s %5s %8s %10.3f %10.1f %8.1f%% %8.1f %7s %9s\n' "$(get work "$line")" "$(get weights "$line")" "$(get rows "$line")" \
+      printf '%-10s %-10s %5s %8s %10.3f %10.1f %8.1f%% %8.1f %7s %9s\n' "$work" "$(get weights "$line")" "$(get rows "$line")" \
         "$(get context "$line")" "$(get ms "$line")" "$(get tokens_per_s "$line")" "$(awk "BEGIN { print 100 * $(get fraction_of_read "$line") }")" \
         "$(get tflops "$line")" "$(get sm_mhz "$line")" "${of_vendor:+$(awk "BEGIN { printf \"%.1f%%\", 100 * $of_vendor }")}"
     fi

@@ -52,7 +52,8 @@ TEST(Shape, BenchTimesUnfusedStepsBesideFusedOnes) {
     for (const char* key : {"ms", "tokens_per_s", "bytes_per_s", "tflops"}) EXPECT_GT(unfused[key].get<double>(), 0) << key;
   }
   // Of a model in a file, too, and as a table; by requests it would have no counterpart.
-  const Outcome table = run({"bench", source_path("tests/golden/data/tiny/qwen2.gguf"), "--device", "cpu", "--unfused", "--context", "4", "--steps", "1", "--no-ceilings"});
+  const std::string model = source_path("tests/golden/data/tiny/qwen2.gguf");
+  const Outcome table = run({"bench", model, "--device", "cpu", "--unfused", "--context", "4", "--steps", "1", "--no-ceilings"});
   ASSERT_EQ(table.code, 0) << table.err;
   EXPECT_NE(table.out.find("unfused"), std::string::npos) << table.out;
 }

@@ -113,7 +113,8 @@ class CountsIssued : public testing::FlatInputs {
 TEST_F(CudaEngine, ReplayedPromptsGiveTheBitsOfIssuedOnes) {
   for (const std::string_view shape : {"tiny", "tiny-wide", "tiny-96"}) {
     SCOPED_TRACE(shape);
-    const SyntheticOptions weights{.shape = shape, .format = shape == "tiny" ? WeightFormat::int4_g128 : WeightFormat::q8_0, .outliers = shape == "tiny-wide" ? 0.005 : 0, .seed = random_()};
+    const WeightFormat format = shape == "tiny" ? WeightFormat::int4_g128 : WeightFormat::q8_0;
+    const SyntheticOptions weights{.shape = shape, .format = format, .outliers = shape == "tiny-wide" ? 0.005 : 0, .seed = random_()};
     std::vector<Request> requests;
     for (const int32_t tokens : {2, 3, 8, 9, 16, 17, 31, 32, 33, 64, 65, 100, 128, 129, 255, 256, 257, 300}) {
       Request one = request(requests.size() + 1, tokens, 4, 512);

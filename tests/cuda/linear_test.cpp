@@ -149,7 +149,8 @@ TEST_F(CudaLinear, DequantizedFirstIsTheSameProductWithWeightsInFp16) {
     const int64_t n = 1000, k = format_info(format).block_weights == 256 ? 768 : 896;
     const double share = format == WeightFormat::int4_g128 ? 0.01 : 0;
     SCOPED_TRACE(std::string(format_info(format).name));
-    const RandomWeight gate = random_weight(format, n, k, "gate", share), up = random_weight(format, n, k, "up", share), head = random_weight(format, 2 * n, k, "head");
+    const RandomWeight gate = random_weight(format, n, k, "gate", share), up = random_weight(format, n, k, "up", share);
+    const RandomWeight head = random_weight(format, 2 * n, k, "head");
     const HostWeight parts[] = {gate.host, up.host}, table[] = {head.host};
     const Weight both = backend_->prepare(WeightRole::gate_up, parts).value(), logits = backend_->prepare(WeightRole::head, table).value();
     ASSERT_TRUE(backend_->reserve({.rows = 320, .seqs = 8, .logit_rows = 320, .context = 1024, .hidden = 768, .max_k = 896, .max_n = 2000, .vocabulary = 2000,
@@ -158,7 +159,8 @@ TEST_F(CudaLinear, DequantizedFirstIsTheSameProductWithWeightsInFp16) {
     const std::vector<float> x = random_values(static_cast<size_t>(300 * k));
     for (const int64_t rows : {1, 7, 16, 33, 64, 300})
       for (const Weight* weight : {&both, &logits}) {
-        Matrix in = upload({x.begin(), x.begin() + rows * k}, rows, k, DType::f16), first = poisoned(rows, 2 * n, DType::f32), out = poisoned(rows, 2 * n, DType::f32);
+        Matrix in = upload({x.begin(), x.begin() + rows * k}, rows, k, DType::f16);
+        Matrix first = poisoned(rows, 2 * n, DType::f32), out = poisoned(rows, 2 * n, DType::f32);
         backend_->ops().linear({.x = in.view, .w = weight, .out = first.view});
         backend_->ops().linear({.x = in.view, .w = weight, .out = out.view, .dequantize_first = true});
         const std::vector<float> want = download(first.view), got = download(out.view);

@@ -120,8 +120,9 @@ TEST_F(CudaSynthetic, IsCloseToTheReference) {
 }
 
 TEST_F(CudaSynthetic, UnfusedLogitsAreNearTheFusedOnes) {
-  for (const auto& [shape, format, outliers] : {std::tuple<std::string_view, WeightFormat, double>{"tiny", WeightFormat::q8_0, 0}, {"tiny-wide", WeightFormat::int4_g128, 0.005},
-                                                {"tiny-256", WeightFormat::q4_k, 0}, {"tiny", WeightFormat::nf4_dq, 0}, {"tiny-96", WeightFormat::bf16, 0}}) {
+  using enum WeightFormat;
+  for (const auto& [shape, format, outliers] : {std::tuple<std::string_view, WeightFormat, double>{"tiny", q8_0, 0}, {"tiny-wide", int4_g128, 0.005},
+                                                {"tiny-256", q4_k, 0}, {"tiny", nf4_dq, 0}, {"tiny-96", bf16, 0}}) {
     SCOPED_TRACE(fmt::format("{} {}", shape, format_info(format).name));
     const auto model = make_synthetic_model({.shape = shape, .format = format, .outliers = outliers, .seed = random_()}, *backend_).value();
     const std::vector<TokenId> tokens = random_tokens(300, model->config.vocabulary);

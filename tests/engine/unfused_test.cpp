@@ -64,7 +64,8 @@ TEST(Unfused, StepsAreTimedBesideFusedOnesAndTheirBytesCounted) {
   const auto model = model_of({"tiny", WeightFormat::q8_0}, *backend);
   const ModelConfig& config = model->config;
   const PageClass page = backend->page_class(config.layers, config.kv_heads, config.head_dim, 16);
-  const auto bench = StepBench::make(*backend, *model, {.limits = {.rows = 40, .seqs = 3, .logit_rows = 3, .context = 64, .unfused = true}, .page = page, .pages = 12}).value();
+  const WorkspaceLimits limits = {.rows = 40, .seqs = 3, .logit_rows = 3, .context = 64, .unfused = true};
+  const auto bench = StepBench::make(*backend, *model, {.limits = limits, .page = page, .pages = 12}).value();
   // Of every linear weight a half, written and read: tiles of 16 outputs, of which all widths are multiples but the vocabulary.
   const double width = config.heads * config.head_dim, kv = 2.0 * config.kv_heads * config.head_dim;
   const double weights = config.layers * config.hidden * (2.0 * width + kv + 3.0 * config.ffn) + (config.vocabulary + 15) / 16 * 16.0 * config.hidden;

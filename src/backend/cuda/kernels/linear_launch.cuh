@@ -30,9 +30,8 @@ cudaError_t launch_unpack(const UnpackParams& p, const LaunchSite& site) {
 
 template <class Format>
 cudaError_t launch_expand(const ExpandParams& p, const LaunchSite& site) {
-  return launch_kernel<ExpandParams>(expand_panels<Format>, p,
-                                     {.grid = dim3(static_cast<unsigned>(p.pieces < kExpandRuns ? p.pieces : kExpandRuns), static_cast<unsigned>(p.outputs / kPanel)),
-                                      .block = dim3(kExpandWarps * 32)}, site);
+  const dim3 grid(static_cast<unsigned>(p.pieces < kExpandRuns ? p.pieces : kExpandRuns), static_cast<unsigned>(p.outputs / kPanel));
+  return launch_kernel<ExpandParams>(expand_panels<Format>, p, {.grid = grid, .block = dim3(kExpandWarps * 32)}, site);
 }
 
 template <class Format>
@@ -46,7 +45,8 @@ template <class Format, class File = Format>
 constexpr ProductKernels product_kernels_of(WeightFormat format) {
   float unit = 1;
   if constexpr (requires { Format::kUnit; }) unit = Format::kUnit;
-  return {format, Format::kPieceK, Format::kPieceBytes, format_static_bytes<Format>(), unit, kLaunchChain<Format>, launch_product<Format>, launch_pack<Format, File>, launch_unpack<Format>, launch_expand<Format>, launch_embed<Format>};
+  return {format, Format::kPieceK, Format::kPieceBytes, format_static_bytes<Format>(), unit, kLaunchChain<Format>, launch_product<Format>,
+          launch_pack<Format, File>, launch_unpack<Format>, launch_expand<Format>, launch_embed<Format>};
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

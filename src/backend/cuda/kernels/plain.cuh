@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(256) reduce_rows(const __grid_constant__ Reduc
   wait_for_previous();
   const int row = blockIdx.y, column = blockIdx.x * 256 + threadIdx.x;
   if (column >= p.columns) return;
-  float value = add_slices<float>(p.partial + static_cast<size_t>(row) * p.stride + p.place.piece(column) * 16 + p.place.local(column), p.slice_stride, p.slices);
+  const size_t from = static_cast<size_t>(row) * p.stride + p.place.piece(column) * 16 + p.place.local(column);
+  float value = add_slices<float>(p.partial + from, p.slice_stride, p.slices);
   if (p.bias) value += p.bias[column];
   if (p.add) value += load_plain(p.out, row, column);
   store_plain(p.out, row, column, value);
