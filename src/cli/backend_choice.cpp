@@ -11,7 +11,9 @@
 #ifdef QUINTET_HAVE_CUDA
 #include "backend/cuda/ceilings.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernel_variants.h"
 #endif
+#include "cli/kernel_table_file.h"
 
 namespace quintet {
 namespace {
@@ -24,13 +26,32 @@ struct BackendEntry {
   Result<std::unique_ptr<Backend>> (*make)(const BackendOptions& options, int index);
 };
 
+#ifdef QUINTET_HAVE_CUDA
+Result<CudaOptions> cuda_options(const BackendOptions& options, int ordinal) {
+  const CudaPath path = options.cuda_path == "hopper" ? CudaPath::hopper : options.cuda_path == "sm80" ? CudaPath::sm80 : CudaPath::automatic;
+  CudaOptions cuda = {.ordinal = ordinal, .eager = options.eager, .path = path, .table = options.table, .for_racecheck = options.for_racecheck};
+  if (!options.kernel_table.empty()) {
+    TRY_ASSIGN(cuda.table, read_kernel_table(options.kernel_table));
+  }
+  return cuda;
+}
+
+/// The N of "cuda:N".
+int ordinal_of(std::string_view device) {
+  int ordinal = 0;
+  const std::string_view digits = device.substr(device.find(':') + 1);
+  std::from_chars(digits.data(), digits.data() + digits.size(), ordinal);
+  return ordinal;
+}
+#endif
+
 // In the order in which "auto" tries them.
 constexpr std::array kBackends = {
 #ifdef QUINTET_HAVE_CUDA
     BackendEntry{"cuda", "cuda[:N]", true, true,
                  [](const BackendOptions& options, int index) -> Result<std::unique_ptr<Backend>> {
-                   const CudaPath path = options.cuda_path == "hopper" ? CudaPath::hopper : options.cuda_path == "sm80" ? CudaPath::sm80 : CudaPath::automatic;
-                   return make_cuda_backend({.ordinal = index, .eager = options.eager, .path = path, .for_racecheck = options.for_racecheck});
+                   TRY_ASSIGN(const CudaOptions cuda, cuda_options(options, index));
+                   return make_cuda_backend(cuda);
                  }},
 #endif
     BackendEntry{"cpu", "cpu", false, true,
@@ -132,6 +153,28 @@ Result<std::optional<double>> measure_vendor_products(std::string_view device, s
 #endif
   (void)device, (void)products, (void)rows;
   return std::optional<double>();
+}
+
+Result<KernelTable> kernel_table_of(const BackendOptions& options, std::string_view device) {
+#ifdef QUINTET_HAVE_CUDA
+  if (device.starts_with("cuda:")) {
+    TRY_ASSIGN(const CudaOptions cuda, cuda_options(options, ordinal_of(device)));
+    return cuda.table.value_or(committed_kernel_table(cuda_device_name(cuda.ordinal)));
+  }
+#endif
+  (void)options;
+  return bad_input(fmt::format("--tune: found device {}, allowed is a GPU: elsewhere there are no choices among kernels", device));
+}
+
+Result<std::vector<KernelVariant>> kernel_variants(const BackendOptions& options, std::string_view device, WeightFormat format) {
+#ifdef QUINTET_HAVE_CUDA
+  if (device.starts_with("cuda:")) {
+    TRY_ASSIGN(const CudaOptions cuda, cuda_options(options, ordinal_of(device)));
+    return cuda_kernel_variants(cuda, format);
+  }
+#endif
+  (void)options, (void)format;
+  return bad_input(fmt::format("--tune: found device {}, allowed is a GPU: elsewhere there are no choices among kernels", device));
 }
 
 std::optional<int> device_clock_mhz(std::string_view device) {

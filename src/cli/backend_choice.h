@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/library_products.h"
+#include "backend/kernel_table.h"
 
 namespace quintet {
 
@@ -18,6 +19,8 @@ struct BackendOptions {
   int threads = 0;              ///< of the CPU backend; 0: what the machine has
   DType reference_kv = DType::f32;  ///< of the reference backend: what keys and values are rounded to
   bool eager = false;           ///< of the CUDA backend: no graphs
+  std::string kernel_table;     ///< of the CUDA backend: a file, or empty: `table`
+  std::optional<KernelTable> table;  ///< of the CUDA backend; nothing: the committed one
   bool for_racecheck = false;   ///< of the CUDA backend: see CudaOptions
   std::string cuda_path = "auto";  ///< of the CUDA backend: one of cuda_paths(); but "auto" they leave no other device to --device auto
 };
@@ -43,6 +46,11 @@ Result<DeviceCeilings> measure_device_ceilings(std::string_view device, int thre
 Result<std::optional<double>> measure_vendor_products(std::string_view device, std::span<const ProductShape> products, int64_t rows);
 /// The clock of its multiprocessors as it runs now; nothing for devices that have none or do not tell.
 std::optional<int> device_clock_mhz(std::string_view device);
+
+/// The choices among kernels that a backend of these options on this device (BackendInfo::name) makes; bad_input where it has none.
+Result<KernelTable> kernel_table_of(const BackendOptions& options, std::string_view device);
+/// The variants of this device's product of a format, and what they take; launches nothing.
+Result<std::vector<KernelVariant>> kernel_variants(const BackendOptions& options, std::string_view device, WeightFormat format);
 
 /// One way to compute that --device allows; "auto" allows several.
 struct BackendCandidate {

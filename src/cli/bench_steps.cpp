@@ -6,7 +6,6 @@
 
 #include "base/units.h"
 #include "cli/terminal.h"
-#include "engine/step_bench.h"
 #include "plan/memory_plan.h"
 
 namespace quintet {
@@ -14,8 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Kind = StepWork::Kind;
-
-constexpr int32_t kBlock_tokens = 16;
 
 std::string_view kind_name(Kind kind) {
   switch (kind) {
@@ -99,14 +96,14 @@ Json describe(const StepWork& work, const ModelSource& source, const BackendInfo
 
 /// The memory of these works: rows of the workspace, and the largest cache.
 struct Room {
-  EngineOptions options;
+  EngineOptions options{.sequences = 1, .step_tokens = 1};
   int64_t kv_tokens = 0;
 
   void add(const StepWork& work, int32_t steps) {
     // Sequences begin on a page of their own.
     const int64_t sequences = work.kind == Kind::prompt ? 1 : work.rows;
     const int64_t each = cache_tokens(work, steps) / sequences + 1;
-    kv_tokens = std::max(kv_tokens, sequences * ((each + kBlock_tokens - 1) / kBlock_tokens) * kBlock_tokens);
+    kv_tokens = std::max(kv_tokens, sequences * ((each + kBenchBlock_tokens - 1) / kBenchBlock_tokens) * kBenchBlock_tokens);
     options.context = std::max(options.context, static_cast<int32_t>(each));
     options.sequences = std::max(options.sequences, static_cast<int32_t>(sequences));
     options.step_tokens = std::max(options.step_tokens, work.kind == Kind::prompt ? work.rows : 1);
@@ -118,6 +115,11 @@ struct Room {
 Result<MemoryPlan> plan(const Session& session, const Room& room) {
   return plan_engine(*session.backend, {.config = session.model->config, .weights_bytes = session.model->weights.bytes},
                      /*weights_are_loaded=*/true, room.options);
+}
+
+PageClass page_of(const Session& session) {
+  const ModelConfig& config = session.model->config;
+  return session.backend->page_class(config.layers, config.kv_heads, config.head_dim, kBenchBlock_tokens);
 }
 
 Result<Json> measure_ceilings(const Session& session, int threads) {
@@ -148,6 +150,13 @@ std::string table_row(const Json& line) {
 
 }  // namespace
 
+Result<std::unique_ptr<StepBench>> make_step_bench(Session& session, std::span<const StepWork> works, int32_t steps) {
+  Room room;
+  for (const StepWork& work : works) room.add(work, steps);
+  TRY_ASSIGN(const MemoryPlan memory, plan(session, room));
+  return StepBench::make(*session.backend, *session.model, {.limits = memory.workspace_limits, .page = page_of(session), .pages = memory.kv_blocks});
+}
+
 Status bench_steps(Session& session, const ModelSource& source, const StepBenchRequest& request) {
   Output output;
   const auto print = [&](const Json& line) { return output.print(request.json ? line.dump() + "\n" : table_row(line)); };
@@ -158,7 +167,7 @@ Status bench_steps(Session& session, const ModelSource& source, const StepBenchR
     TRY(print({{"ceilings", machine}}));
   }
   // What does not fit is known before anything is timed: the workspace serves all that does.
-  Room room{.options = {.sequences = 1, .step_tokens = 1}};
+  Room room;
   std::vector<StepWork> fitting;
   for (const StepWork& work : works_of(request)) {
     Room larger = room;
@@ -175,11 +184,8 @@ Status bench_steps(Session& session, const ModelSource& source, const StepBenchR
     TRY(print(line));
   }
   if (fitting.empty()) return {};
-  TRY_ASSIGN(const MemoryPlan memory, plan(session, room));
-  const PageClass page = session.backend->page_class(session.model->config.layers, session.model->config.kv_heads,
-                                                     session.model->config.head_dim, kBlock_tokens);
-  TRY_ASSIGN(const auto bench, StepBench::make(*session.backend, *session.model,
-                                               {.limits = memory.workspace_limits, .page = page, .pages = memory.kv_blocks}));
+  const PageClass page = page_of(session);
+  TRY_ASSIGN(const auto bench, make_step_bench(session, fitting, request.steps));
   for (const StepWork& work : fitting) {
     TRY_ASSIGN(const StepTime time, bench->run(work, request.steps));
     const double ms = time.ms;

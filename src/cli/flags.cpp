@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "base/units.h"
+#include "cli/kernel_table_file.h"
 #include "cli/terminal.h"
 #include "sampling/params.h"
 
@@ -174,6 +175,15 @@ void FlagSet::common(CommonOptions& common) {
       ->group(group);
   choice("--cuda-path", common.backend.cuda_path, {cuda_paths().begin(), cuda_paths().end()}, "Kernels of the cuda device (auto: the fastest that it runs; the bits are the same)")
       .group(group);
+  app_.add_option("--kernel-table", common.backend.kernel_table,
+                  "Choices among the cuda device's kernels, as bench --tune writes them (default: the committed ones)")
+      ->type_name("FILE")
+      ->group(group)
+      ->transform(check([](std::string& path) {
+        const auto table = read_kernel_table(path);
+        return table ? std::string() : table.error().message;
+      }));
+  files_.reads("--kernel-table", common.backend.kernel_table);
   app_.add_flag("--for-racecheck", common.backend.for_racecheck, "The cuda device's barriers in a form that compute-sanitizer's racecheck follows: slower")
       ->group(group);
   app_.add_option("--log-level", common.log.level,

@@ -27,6 +27,19 @@ Status ModelSource::check() const {
 
 std::string ModelSource::name() const { return shape.empty() ? path : "random " + shape; }
 
+Result<ModelSource::ShapeWeights> ModelSource::shape_weights() const {
+  constexpr std::string_view kOutliers = "+outliers";
+  constexpr double kOutlierShare = 0.001;
+  std::string format_name = weights;
+  const bool outliers = format_name.ends_with(kOutliers);
+  if (outliers) format_name.resize(format_name.size() - kOutliers.size());
+  std::ranges::replace(format_name, '-', '_');
+  if (const auto format = format_from_name(format_name)) return ShapeWeights{.format = *format, .outliers = outliers ? kOutlierShare : 0};
+  std::string names;
+  for (const FormatInfo& info : format_table()) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+  return bad_input(fmt::format("--weights: found '{}', allowed are {}, each with or without +outliers behind it", weights, names));
+}
+
 Result<std::unique_ptr<Model>> ModelSource::load(Backend& backend, const LoadOptions& options) const {
   TRY(check());
   if (shape.empty()) {
@@ -34,21 +47,10 @@ Result<std::unique_ptr<Model>> ModelSource::load(Backend& backend, const LoadOpt
     load.compress = on_load_from_name(on_load).value_or(OnLoad::none);
     return load_model(path, backend, load);
   }
-  constexpr std::string_view kOutliers = "+outliers";
-  constexpr double kOutlierShare = 0.001;
-  std::string format_name = weights;
-  const bool outliers = format_name.ends_with(kOutliers);
-  if (outliers) format_name.resize(format_name.size() - kOutliers.size());
-  std::ranges::replace(format_name, '-', '_');
-  const auto format = format_from_name(format_name);
-  if (!format) {
-    std::string names;
-    for (const FormatInfo& info : format_table()) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
-    return bad_input(fmt::format("--weights: found '{}', allowed are {}, each with or without +outliers behind it", weights, names));
-  }
+  TRY_ASSIGN(const ShapeWeights chosen, shape_weights());
   return make_synthetic_model({.shape = shape,
-                               .format = *format,
-                               .outliers = outliers ? kOutlierShare : 0,
+                               .format = chosen.format,
+                               .outliers = chosen.outliers,
                                .layers = static_cast<int32_t>(layers),
                                .admit = options.admit},
                               backend);

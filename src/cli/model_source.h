@@ -24,6 +24,12 @@ struct ModelSource {
   Status check() const;
   /// For messages: the path, or "random llama3-70b".
   std::string name() const;
+  /// What --weights says; bad_input lists what it may.
+  struct ShapeWeights {
+    WeightFormat format;
+    double outliers;  ///< share of the weights of linear layers
+  };
+  Result<ShapeWeights> shape_weights() const;
   Result<std::unique_ptr<Model>> load(Backend& backend, const LoadOptions& options) const;
 };
 

@@ -6,6 +6,7 @@
 #include "backend/cpu/ceilings.h"
 #include "base/units.h"
 #include "cli/bench_steps.h"
+#include "cli/bench_tune.h"
 #include "cli/flags.h"
 #include "cli/generation.h"
 #include "cli/session.h"
@@ -60,7 +61,8 @@ class BenchVerb : public Verb {
            "  quintet bench model.gguf --prompt 512 --decode 128 --threads 2 --json\n"
            "  quintet bench model.gguf --prompt 32 --decode 2 --repetitions 9 --no-ceilings\n"
            "  quintet bench --shape llama3-70b --weights int4-g128 --rows 1,8,64 --context 128,8192 --prompt 2048\n"
-           "  quintet bench --shape llama3-8b --weights int4-g128 --rows 1,16 --prompt 512 --unfused\n";
+           "  quintet bench --shape llama3-8b --weights int4-g128 --rows 1,16 --prompt 512 --unfused\n"
+           "  quintet bench --shape llama3-70b --layers 8 --tune kernels.json\n";
   }
 
   void declare(FlagSet& flags) override {
@@ -75,11 +77,15 @@ class BenchVerb : public Verb {
     context_flag_ = flags.integers("--context", {contexts_, 1, 1 << 24}, "Tokens of each in the cache (default 128)").group(group);
     flags.toggle("--attention", attention_, "Attention alone too, at each of rows and context").group(group);
     flags.toggle("--unfused", unfused_, "Each a second time with dequantization, products and the rest apart: what fusing them buys").group(group);
+    flags.text("--tune", tune_path_, "FILE", "Instead: measure choices among the GPU's kernels that change no bits, and write the best for --kernel-table")
+        .group(group);
+    flags.files().writes("--tune", tune_path_);
     flags.integer("--steps", {steps_, 1, 1 << 20}, "Consecutive steps of each (default 256)").group(group);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
     TRY(source_.check());
+    if (!tune_path_.empty()) return bench_tune(source_, common, {.path = tune_path_, .steps = static_cast<int32_t>(steps_), .json = json_});
     if (!source_.shape.empty() || rows_flag_.given() || context_flag_.given() || unfused_) return by_rows(common);
     if (prompts_.size() > 1)
       return bad_input(fmt::format("--prompt: found {} numbers, allowed is one (with --rows, more)", prompts_.size()));
@@ -227,6 +233,7 @@ class BenchVerb : public Verb {
   }
 
   ModelSource source_;
+  std::string tune_path_;
   Flag prompt_flag_, rows_flag_, context_flag_;
   std::vector<int64_t> prompts_ = {512}, rows_ = {1}, contexts_ = {128};
   int64_t prompt_tokens_ = 512, decode_tokens_ = 128, repetitions_ = 3, steps_ = 256;

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "backend/backend.h"
+#include "backend/kernel_table.h"
 
 namespace quintet {
 
@@ -20,6 +22,7 @@ struct CudaOptions {
   int ordinal = 0;     ///< which device
   bool eager = false;  ///< decode steps are issued kernel by kernel rather than replayed as graphs
   CudaPath path = CudaPath::automatic;
+  std::optional<KernelTable> table;  ///< choices among kernels; nothing: the committed ones of the device
   bool for_racecheck = false;  ///< barriers in a form that compute-sanitizer's racecheck follows: slower
 };
 
@@ -27,6 +30,8 @@ struct CudaOptions {
 std::string_view cuda_architectures();
 /// Such a list for people: "sm_80, sm_90a".
 std::string cuda_architecture_names(std::string_view architectures);
+/// As the driver names it: "NVIDIA H200"; empty where there is no such device.
+std::string cuda_device_name(int ordinal);
 /// "auto", "hopper" or "sm80".
 std::string_view cuda_path_name(CudaPath path);
 

@@ -31,9 +31,8 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const CudaOptions& options, const DeviceKernels& kernels, const cudaDeviceProp& properties, Stream stream)
       : options_(options), path_(kernels.path), properties_(properties), stream_(std::move(stream)),
-        site_{.stream = stream_.get(), .multiprocessors = properties.multiProcessorCount, .shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin),
-              .multiprocessor_shared_bytes = static_cast<int>(properties.sharedMemPerMultiprocessor), .arriving_lanes = options.for_racecheck ? 32 : 1},
-        packer_(*kernels.kernels, weights_, site_), ops_(*kernels.kernels, site_), graphs_(ops_, site_) {}
+        site_(launch_site(properties, options, stream_.get())), packer_(*kernels.kernels, weights_, site_),
+        ops_(*kernels.kernels, site_, options.table.value_or(committed_kernel_table(properties.name))), graphs_(ops_, site_) {}
 
   ~CudaBackend() override {
     // Buffers and weights are freed after the last kernel that may read them.
@@ -212,6 +211,11 @@ Error no_device(cudaError_t code) {
 }
 
 }  // namespace
+
+std::string cuda_device_name(int ordinal) {
+  cudaDeviceProp properties;
+  return cudaGetDeviceProperties(&properties, ordinal) == cudaSuccess ? properties.name : "";
+}
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   using namespace cuda;

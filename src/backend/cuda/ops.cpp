@@ -81,6 +81,14 @@ Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
   return status;
 }
 
+int CudaOps::tiles(int rows) const {
+  if (rows == 1) return 0;
+  if (rows <= table_.rows_of_8) return 1;
+  if (rows <= table_.rows_of_16) return 2;
+  if (rows <= table_.rows_of_32) return 32;
+  return rows <= table_.rows_of_64 ? 64 : kPromptRows;
+}
+
 void CudaOps::flush() { check(chain_.flush(site_)); }
 
 const LaunchSite& CudaOps::next_site() {
@@ -214,8 +222,8 @@ void CudaOps::multiply(const Segment& segment, ProductParams& params, const Outl
   LaunchSite site = site_;
   site.dependent = !dequantizing_;
   if (params.rows == 1 && segment.kernels->chain) {
-    ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces, .activation = params.activation,
-                        .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
+    ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces,
+                        .activation = params.activation, .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
     phase.norm = params.norm;
     if (outliers.begin) phase.outliers = {.begin = outliers.begin + segment.first_column, .entries = outliers.entries};
     check(chain_.add(*segment.kernels, phase, site));
@@ -227,7 +235,7 @@ void CudaOps::multiply(const Segment& segment, ProductParams& params, const Outl
     params.pieces = segment.pieces;
     params.unit = segment.unit;
     params.out = to;
-    check(segment.kernels->product(params, tiles_for_rows(params.rows), epilogue, site));
+    check(segment.kernels->product(params, tiles(params.rows), epilogue, site));
   }
   params.norm.residual_out = nullptr;  // once is enough
 }
@@ -266,10 +274,10 @@ void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs&
                                 .stride = partial_stride_, .slices = partial_slices_, .heads = a.heads, .kv_heads = a.kv_heads, .dim = a.head_dim, .rope_dims = a.rope.dims,
                                 .pairs_style = a.rope.style == RopeStyle::pairs, .page_tokens = args.kv.page.tokens, .layer = a.layer};
   AttendParams params = {.q = q_, .q_stride = int64_t{a.heads} * a.head_dim, .out = act_mid_,
-                         .layout = {.tiles = tiles_for_rows(step.rows), .k_padded = padded_inputs(a.heads * a.head_dim)}};
+                         .layout = {.tiles = tiles(step.rows), .k_padded = padded_inputs(a.heads * a.head_dim)}};
   // One row a sequence: the attending blocks finish q, K and V themselves. More, and each row would be finished many times.
   // So with many splits, which each would have to.
-  if (query_tokens_ == 1 && a.heads / a.kv_heads <= kFreshGroup && context_ <= kFreshSplits * kSplit) {
+  if (query_tokens_ == 1 && a.heads / a.kv_heads <= kFreshGroup && context_ <= table_.fresh_splits * kSplit) {
     params.fresh = true;
     params.turn = turn;
   } else {
@@ -299,8 +307,8 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.splits = splits;
   params.seqs = step.seqs;
   params.arriving_lanes = site_.arriving_lanes;
-  // Splits of a block: as many as leave every multiprocessor four blocks.
-  params.block_splits = std::max(1, a.kv_heads * step.seqs * splits / (4 * site_.multiprocessors));
+  // Splits of a block: as many as leave every multiprocessor its blocks.
+  params.block_splits = std::max(1, a.kv_heads * step.seqs * splits / (table_.attend_blocks * site_.multiprocessors));
   cudaError_t code = cudaSuccess;
   if (step.rows == 1 && chain_.add(params, a.head_dim, site_, code)) {
     check(code);
@@ -322,9 +330,10 @@ void CudaOps::mlp_out(const StepView&, const ProjectArgs& args) { project(args);
 
 void CudaOps::mlp_in(const StepView& step, const MlpInArgs& args) {
   const int n = static_cast<int>(args.out.cols), columns = packed(*args.w).columns, rows = step.rows, activation = activation_kind(args.activation);
-  const ActLayout out = {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(n)};
+  const ActLayout out = {.tiles = tiles(rows), .k_padded = padded_inputs(n)};
   const CudaWeight& weight = packed(*args.w);
-  if (rows == 1 ? weight.joins_row() : rows > kMidRows && kernels_.gates_prompts && !weight.outliers.begin && !weight.in_perm) {  // the product applies the gate itself
+  const bool prompt_gates = out.tiles == kPromptRows && kernels_.gates_prompts && !weight.outliers.begin && !weight.in_perm;
+  if (rows == 1 ? weight.joins_row() : prompt_gates) {  // the product applies the gate itself
     norm_product(args.x, args.norm, *args.w, rows, act_mid_, Epilogue::gated, out, activation);
     return;
   }
@@ -388,7 +397,8 @@ void CudaOps::linear(const LinearArgs& args) {
     const Segment& segment = packed(*args.w).segments[static_cast<size_t>(part.segment)];
     PlainMatrix out = plain(args.out);
     out.data = static_cast<std::byte*>(out.data) + first * (out.is_half ? 2 : 4);
-    check(kernels_.reduce({.partial = sums + segment.first_column + part.first_row, .bias = args.bias ? vector_of(args.bias) + first : nullptr, .place = part.rows, .out = out,
+    const float* bias = args.bias ? vector_of(args.bias) + first : nullptr;
+    check(kernels_.reduce({.partial = sums + segment.first_column + part.first_row, .bias = bias, .place = part.rows, .out = out,
                          .slice_stride = static_cast<int64_t>(rows) * columns, .rows = rows, .columns = part.n, .stride = columns, .slices = slices(*args.w, left), .add = args.add_to_out}, next_site()));
     first += part.n;
   }

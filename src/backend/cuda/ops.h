@@ -8,12 +8,14 @@
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/row_chain.h"
 #include "backend/cuda/weights.h"
+#include "backend/kernel_table.h"
 
 namespace quintet::cuda {
 
 class CudaOps : public Ops {
  public:
-  CudaOps(const Kernels& kernels, LaunchSite site) : kernels_(kernels), site_(site) {}
+  /// `table` chooses among kernels that give the same bits.
+  CudaOps(const Kernels& kernels, LaunchSite site, const KernelTable& table) : kernels_(kernels), site_(site), table_(table) {}
 
   /// See Backend::scratch_bytes.
   Result<uint64_t> scratch_bytes(const StepLimits& limits) const;
@@ -80,10 +82,12 @@ class CudaOps : public Ops {
   void norm_product(ConstMatrixView x, const NormArgs& norm_args, const Weight& weight, int rows, void* out, Epilogue epilogue, ActLayout out_layout = {}, int activation = 0);
   void project(const ProjectArgs& args);
   void attend_rows(const StepView& step, const AttentionSpec& attention, const KvView& kv, AttendParams params);
-  ActLayout layout(const Weight& weight, int rows) const { return {.tiles = tiles_for_rows(rows), .k_padded = padded_inputs(static_cast<int>(weight.k))}; }
+  ActLayout layout(const Weight& weight, int rows) const { return {.tiles = tiles(rows), .k_padded = padded_inputs(static_cast<int>(weight.k))}; }
+  /// The tiles by which products of `rows` rows go (ActLayout::tiles).
+  int tiles(int rows) const;
 
-  /// What a product leaves: of one row or many, whole sums; else the slices, which the next kernel adds.
-  static Epilogue epilogue(int rows) { return rows == 1 || rows > kMidRows ? Epilogue::whole : Epilogue::partial; }
+  /// What a product leaves: of one row or by the tiles of prompts, whole sums; else the slices, which the next kernel adds.
+  Epilogue epilogue(int rows) const { return rows == 1 || tiles(rows) == kPromptRows ? Epilogue::whole : Epilogue::partial; }
   /// What outliers add is one more slice behind them.
   static int slices(const Weight& weight, Epilogue left);
   /// The residual stream of a step lies where embed() put it, or in a buffer of ours once a product of one row has added to it.
@@ -91,6 +95,7 @@ class CudaOps : public Ops {
 
   const Kernels& kernels_;
   LaunchSite site_;
+  KernelTable table_;
   cudaError_t error_ = cudaSuccess;
   int rows_ = 0, query_tokens_ = 0, context_ = 0;  ///< of the step being issued
   Pending pending_;

@@ -80,5 +80,10 @@ Result<DeviceKernels> device_kernels(CudaPath wanted, const cudaDeviceProp& prop
   return bad_input(fmt::format("this build has no kernels for the path {}", cuda_path_name(path)));
 }
 
+LaunchSite launch_site(const cudaDeviceProp& properties, const CudaOptions& options, cudaStream_t stream) {
+  return {.stream = stream, .multiprocessors = properties.multiProcessorCount, .shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin),
+          .multiprocessor_shared_bytes = static_cast<int>(properties.sharedMemPerMultiprocessor), .arriving_lanes = options.for_racecheck ? 32 : 1};
+}
+
 }  // namespace cuda
 }  // namespace quintet

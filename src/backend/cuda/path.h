@@ -16,4 +16,7 @@ struct DeviceKernels {
 };
 Result<DeviceKernels> device_kernels(CudaPath wanted, const cudaDeviceProp& properties);
 
+/// Where launches on such a device go.
+LaunchSite launch_site(const cudaDeviceProp& properties, const CudaOptions& options, cudaStream_t stream);
+
 }  // namespace quintet::cuda

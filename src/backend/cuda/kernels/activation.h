@@ -37,10 +37,7 @@ struct ActLayout {
   }
 };
 
-/// The layout in which `rows` rows travel.
+/// Rows of the largest tile below that of prompts.
 inline constexpr int kMidRows = 64;
-__host__ __device__ inline int tiles_for_rows(int rows) {
-  return rows == 1 ? 0 : rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 32 : rows <= kMidRows ? 64 : kPromptRows;
-}
 
 }  // namespace quintet::cuda

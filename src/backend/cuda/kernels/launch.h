@@ -5,12 +5,20 @@
 #include <cuda_runtime_api.h>
 
 #include <span>
+#include <vector>
 
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/sample_params.h"
 #include "quant/format.h"
 
 namespace quintet::cuda {
+
+/// What one launch takes of a multiprocessor, as the driver says.
+struct KernelUse {
+  int threads = 0, registers = 0;            ///< of a block, of a thread
+  size_t local_bytes = 0, shared_bytes = 0;  ///< of a thread (registers that did not fit), of a block
+  int blocks = 0;                            ///< that a multiprocessor holds at once
+};
 
 /// Where and how a launch goes. The stream comes with every call; nothing is global.
 struct LaunchSite {
@@ -19,6 +27,7 @@ struct LaunchSite {
   int shared_bytes = 0, multiprocessor_shared_bytes = 0;  ///< shared memory of a block at most, and of all blocks of a multiprocessor
   int arriving_lanes = 1;  ///< see ring_release (kernels/ring.cuh)
   bool dependent = true;  ///< on Hopper, programmatic dependent launch after the kernel before it
+  std::vector<KernelUse>* uses = nullptr;  ///< where given, nothing is launched: what each launch would take is added
 };
 
 /// What one weight format can do on this device.

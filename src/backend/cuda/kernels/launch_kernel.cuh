@@ -13,8 +13,21 @@ struct LaunchShape {
   int cluster_x = 1;
 };
 
+/// An error where a multiprocessor holds not one block of it.
+template <class Params>
+cudaError_t measure_use(void (*kernel)(Params), const LaunchShape& shape, std::vector<KernelUse>& uses) {
+  cudaFuncAttributes attributes;
+  if (const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel); code != cudaSuccess) return code;
+  KernelUse use = {.threads = static_cast<int>(shape.block.x * shape.block.y * shape.block.z), .registers = attributes.numRegs,
+                   .local_bytes = attributes.localSizeBytes, .shared_bytes = attributes.sharedSizeBytes + shape.shared_bytes};
+  const cudaError_t code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&use.blocks, kernel, use.threads, shape.shared_bytes);
+  uses.push_back(use);
+  return code == cudaSuccess && use.blocks == 0 ? cudaErrorLaunchOutOfResources : code;
+}
+
 template <class Params>
 cudaError_t launch_kernel(void (*kernel)(Params), const Params& params, const LaunchShape& shape, const LaunchSite& site) {
+  if (site.uses) return measure_use(kernel, shape, *site.uses);
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;

@@ -16,7 +16,6 @@ inline constexpr int kPanel = 64;   ///< outputs of a panel of packed weights
 inline constexpr int kSplit = 256;  ///< positions of a split of attention
 inline constexpr int kKeyTile = 64, kAttendWarps = 4, kAttendRows = 16 * kAttendWarps;
 inline constexpr int kFreshGroup = 10;  ///< query heads of a group at most, where attention finishes q, K and V itself
-inline constexpr int kFreshSplits = 4;  ///< splits of a row at most there: each finishes q
 inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
 inline constexpr int kNormCluster = 8;  ///< blocks of a row at most: the largest portable cluster
 
