@@ -63,8 +63,9 @@ void CpuOps::reserve(const StepLimits& limits) {
   grow(packed_.scale, rows * k / kBlock);
   grow(packed_.sum, rows * k / kBlock);
   if (!limits.unfused) return;
-  const int64_t tiles = std::min<int64_t>(dense_tiles(limits.max_k), (std::max(limits.max_n, limits.vocabulary) + kTileRows - 1) / kTileRows);
-  grow(dense_halves_, static_cast<size_t>(tiles * kTileRows * limits.max_k));
+  const int64_t outputs = (std::max(limits.max_n, limits.vocabulary) + kTileRows - 1) / kTileRows * kTileRows;
+  const int64_t halves = std::min(kDenseBytes / int64_t{sizeof(uint16_t)}, outputs * limits.max_k);
+  grow(dense_halves_, static_cast<size_t>(std::max<int64_t>(halves, kTileRows * int64_t{limits.max_k})));
   grow(packed_.values, rows * k);
 }
 
