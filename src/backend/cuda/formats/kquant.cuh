@@ -175,8 +175,11 @@ struct FileQ3K {  // 32 bytes of third bits, 64 of numbers, 12 of 6-bit scales l
 };
 
 /// The k-quants of four bits and less, whose products take w / unit rounded to FP16 as those of Int4 do (int4.cuh says how and why):
-/// scales and minima of groups are formed in FP32, rounded to FP16, and meet the number in one fused multiply-add. The piece has d
-/// 2^22 / unit (of the upper rows 2^18) and dmin 2^22 / unit in the places of d and dmin.
+/// scales and minima of groups are rounded to FP16 and meet the number in one fused multiply-add. The piece has d 2^22 / unit (of the upper
+/// rows 2^18) and dmin 2^22 / unit in the places of d and dmin.
+///
+/// A group's scale is a byte times d, rounded once: half arithmetic on two groups at a time. A byte under the exponent of 1024 is 1024 more; four
+/// times a byte under none, a subnormal half, is 2^-22 of it. Through FP32 it took conversions, a tenth of a product's time.
 template <class File>
 struct FourBitKQuant {
   using Packed = KQuant<File>;  // whose layout this is, but for the turned words
@@ -188,23 +191,34 @@ struct FourBitKQuant {
   using Store = RotatedNibbleStore;
 
   struct Regs : NibbleRegs {
-    uint32_t scales[2][kWords], minima[2][kWords];  ///< bytes of the groups of rows g and g + 8
-    float d[2], dmin[2];
+    half2 scales[2][kGroups / 2], offsets[2][kGroups / 2];  ///< of two groups each, of rows g and g + 8; without minima fragment() forms the offsets
     __device__ __forceinline__ void load(const uint8_t* piece, int lane) {
       NibbleRegs::load(piece, lane);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int row = lane / 4 + i * 8;
-        load_row(piece + Packed::kScales, row, scales[i]);
-        d[i] = half_at(piece + Packed::kSuper, row);
+        uint32_t words[kWords];
+        load_row(piece + Packed::kScales, row, words);
+        const half2 d = __half2half2(reinterpret_cast<const __half*>(piece + Packed::kSuper)[row]);
+        constexpr uint32_t kExponent = 0x64646464, kSigns = 0x80808080;
+        const half2 zero = __half2half2(__float2half_rn(File::kHasMin ? 1024.f : 1024.f + 128));
+#pragma unroll
+        for (int pair = 0; pair < kGroups / 2; ++pair) {
+          const uint32_t word = File::kHasMin ? words[pair / 2] : words[pair / 2] ^ kSigns;
+          scales[i][pair] = __hmul2(__hsub2(halves(__byte_perm(word, kExponent, pair % 2 ? 0x4342 : 0x4140)), zero), d);
+        }
         if constexpr (File::kHasMin) {
-          load_row(piece + Packed::kMins, row, minima[i]);
-          dmin[i] = half_at(piece + Packed::kSuper + 32, row) * 0x1p-22f;
+          load_row(piece + Packed::kMins, row, words);
+          const half2 dmin = __half2half2(reinterpret_cast<const __half*>(piece + Packed::kSuper + 32)[row]);
+#pragma unroll
+          for (int pair = 0; pair < kGroups / 2; ++pair)
+            offsets[i][pair] = __hmul2(halves(__byte_perm(words[pair / 2] << 2, kSigns, pair % 2 ? 0x4342 : 0x4140)), dmin);  // six bits: none is lost
         }
       }
     }
 
    private:
+    __device__ static __forceinline__ half2 halves(uint32_t bits) { return *reinterpret_cast<const half2*>(&bits); }
     __device__ static __forceinline__ void load_row(const uint8_t* bytes, int row, uint32_t (&to)[kWords]) {
       if constexpr (kWords == 1) {
         to[0] = reinterpret_cast<const uint32_t*>(bytes)[row];
@@ -219,18 +233,13 @@ struct FourBitKQuant {
     constexpr uint32_t kNumbers[2] = {0x003c003c, 0x03c003c0};
     const int group = step / File::kGroupSteps;
     const uint32_t v = regs.step(step), next = __funnelshift_r(v, v, 8);
+    const auto of_group = [&](const half2(&pairs)[kGroups / 2]) { return group % 2 ? __high2half2(pairs[group / 2]) : __low2half2(pairs[group / 2]); };
     half2 scale[2], offset[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint32_t byte = regs.scales[i][group / 4] >> (group % 4 * 8) & 255;
-      const float number = File::kHasMin ? static_cast<float>(byte) : static_cast<float>(static_cast<int8_t>(byte));
-      scale[i] = __half2half2(__float2half_rn(__fmul_rn(regs.d[i], number)));
-      if constexpr (File::kHasMin) {
-        const auto minimum = static_cast<float>(regs.minima[i][group / 4] >> (group % 4 * 8) & 255);
-        offset[i] = __half2half2(__float2half_rn(-__fmul_rn(regs.dmin[i], minimum)));
-      } else {
-        offset[i] = __hmul2(scale[i], __half2half2(__float2half_rn(-File::kZero * (i ? 0x1p-18f : 0x1p-22f))));
-      }
+      scale[i] = of_group(regs.scales[i]);
+      if constexpr (File::kHasMin) offset[i] = of_group(regs.offsets[i]);
+      else offset[i] = __hmul2(scale[i], __half2half2(__float2half_rn(-File::kZero * (i ? 0x1p-18f : 0x1p-22f))));
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = half2_fma((i < 2 ? v : next) & kNumbers[i % 2], scale[i % 2], offset[i % 2]);
