@@ -290,24 +290,34 @@ __device__ inline Kept cut(const SampleRow& row, const SampleParams& params, flo
   return kept;
 }
 
-/// The token with the highest l / temperature + noise of those kept; temperature 0: with the highest logit.
+/// The lowest id whose logit is the largest.
+__device__ inline int greedy(const SampleRow& row, float max) {
+  SampleShared& shared = row.shared;
+  int token = INT_MAX;
+  row.each([&](int t, float l) {
+    if (l == max) token = min(token, t);
+  });
+  token = __reduce_min_sync(kAllLanes, token);
+  if (threadIdx.x % 32 == 0) shared.warp_token[threadIdx.x / 32] = token;
+  __syncthreads();
+  for (int w = 0; w < kSampleWarps; ++w) token = min(token, shared.warp_token[w]);
+  return token;
+}
+
+/// The token with the highest l / temperature + noise of those kept.
 __device__ inline int draw(const SampleRow& row, const SampleParams& params, const Kept& kept, float max) {
   SampleShared& shared = row.shared;
-  const bool greedy = params.temperature <= 0;
-  const double inverse = greedy ? 1. : 1. / static_cast<double>(params.temperature);
+  const double inverse = 1. / static_cast<double>(params.temperature);
   double score = -INFINITY;
   int token = -1;
   const auto better = [&](double other, int id) { return id >= 0 && (token < 0 || other > score || (other == score && id < token)); };
   row.each([&](int t, float l) {
-    if (l == -INFINITY) return;
+    if (l == -INFINITY || !kept.prefix.contains(order_key(l), t) || static_cast<double>(l) - max < kept.floor) return;
     double s = __dmul_rn(static_cast<double>(l), inverse);
-    if (!greedy) {
-      if (!kept.prefix.contains(order_key(l), t) || static_cast<double>(l) - max < kept.floor) return;
-      const uint32_t noise = device_noise(params.seed, params.position, t);
-      // -log(-log(u)) <= (leading ones + 1) ln 2: most tokens end here, without a logarithm in double.
-      if (s + (__clz(static_cast<int>(~noise)) + 1) * 0.693147180559945309 + 1e-6 < score) return;
-      s = __dadd_rn(s, -log(-log((noise + 0.5) * 0x1p-32)));
-    }
+    const uint32_t noise = device_noise(params.seed, params.position, t);
+    // -log(-log(u)) <= (leading ones + 1) ln 2: most tokens end here, without a logarithm in double.
+    if (s + (__clz(static_cast<int>(~noise)) + 1) * 0.693147180559945309 + 1e-6 < score) return;
+    s = __dadd_rn(s, -log(-log((noise + 0.5) * 0x1p-32)));
     if (better(s, t)) score = s, token = t;
   });
 #pragma unroll
@@ -358,7 +368,7 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(const __grid_const
   const float log_sum = log_total(row, max);
   const int wanted = min(min(params.logprobs, kReportedAlternatives), p.vocabulary);
   if (alternatives && wanted > 0) list_alternatives(row, wanted, max, log_sum, alternatives);
-  const int token = draw(row, params, params.temperature > 0 ? cut(row, params, max) : Kept{}, max);
+  const int token = params.temperature > 0 ? draw(row, params, cut(row, params, max), max) : greedy(row, max);
   if (threadIdx.x == 0) p.out[index] = {.token = token, .logprob = row.logits[token] - max - log_sum, .status = 0};
 }
 
