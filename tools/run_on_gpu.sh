@@ -45,7 +45,7 @@ if command -v compute-sanitizer >/dev/null; then
         fi
         try "$tool $weights $path" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "sanitizer-$tool-$weights-$path.log" \
           ./quintet bench --device cuda --cuda-path "$path" --shape tiny --weights "$weights" --rows $rows --context 300 --prompt 70 --steps 2 --unfused \
-            --no-ceilings "${flags[@]}" >/dev/null
+            --eager --no-ceilings "${flags[@]}" >/dev/null
       done
     done
   done
@@ -78,7 +78,7 @@ for path in "${paths[@]}"; do
   else
     bench --shape llama3-70b --weights int4-g128 --rows 1,2,4,8,16,32,64 --context 128 --prompt 128,512,2048
   fi
-  for weights in q4_0 q4_1 q8_0; do bench --shape llama3-70b --layers 20 --weights "$weights" --rows 1,16; done
+  for weights in q4_0 q4_k q8_0; do bench --shape llama3-70b --layers 20 --weights "$weights" --rows 1,16; done
   [ "$path" = "${paths[0]}" ] && for weights in int4-g128+outliers int4-g128-asym nf4 int8 fp8 bf16; do bench --shape llama3-70b --layers 6 --weights "$weights" --rows 1,16; done
   bench --shape llama3-8b --weights f16 --rows 1,16
   bench --shape llama3-8b --weights int4-g128 --rows 1,16 --prompt 512 --unfused

@@ -2,7 +2,8 @@
 // dequantize_first asks for, so that a bench can tell what fusing the two buys.
 //
 // Numbers are those that the product's fragments have: of formats that are scaled when they are unpacked the very halves, so that the
-// product after has the bits of the fused one; of others scale * number - minimum rounded once to FP16.
+// product after has the bits of the fused one where slices of both begin at the same inputs (K a multiple of 512); of others
+// scale * number - minimum rounded once to FP16.
 #pragma once
 
 #include "backend/cuda/formats/f16.cuh"
