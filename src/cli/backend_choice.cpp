@@ -13,7 +13,6 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernel_variants.h"
 #endif
-#include "cli/kernel_table_file.h"
 
 namespace quintet {
 namespace {
@@ -27,13 +26,9 @@ struct BackendEntry {
 };
 
 #ifdef QUINTET_HAVE_CUDA
-Result<CudaOptions> cuda_options(const BackendOptions& options, int ordinal) {
+CudaOptions cuda_options(const BackendOptions& options, int ordinal) {
   const CudaPath path = options.cuda_path == "hopper" ? CudaPath::hopper : options.cuda_path == "sm80" ? CudaPath::sm80 : CudaPath::automatic;
-  CudaOptions cuda = {.ordinal = ordinal, .eager = options.eager, .path = path, .table = options.table, .for_racecheck = options.for_racecheck};
-  if (!options.kernel_table.empty()) {
-    TRY_ASSIGN(cuda.table, read_kernel_table(options.kernel_table));
-  }
-  return cuda;
+  return {.ordinal = ordinal, .eager = options.eager, .path = path, .table = options.table, .for_racecheck = options.for_racecheck};
 }
 
 /// The N of "cuda:N".
@@ -50,8 +45,7 @@ constexpr std::array kBackends = {
 #ifdef QUINTET_HAVE_CUDA
     BackendEntry{"cuda", "cuda[:N]", true, true,
                  [](const BackendOptions& options, int index) -> Result<std::unique_ptr<Backend>> {
-                   TRY_ASSIGN(const CudaOptions cuda, cuda_options(options, index));
-                   return make_cuda_backend(cuda);
+                   return make_cuda_backend(cuda_options(options, index));
                  }},
 #endif
     BackendEntry{"cpu", "cpu", false, true,
@@ -158,8 +152,7 @@ Result<std::optional<double>> measure_vendor_products(std::string_view device, s
 Result<KernelTable> kernel_table_of(const BackendOptions& options, std::string_view device) {
 #ifdef QUINTET_HAVE_CUDA
   if (device.starts_with("cuda:")) {
-    TRY_ASSIGN(const CudaOptions cuda, cuda_options(options, ordinal_of(device)));
-    return cuda.table.value_or(committed_kernel_table(cuda_device_name(cuda.ordinal)));
+    return options.table.value_or(committed_kernel_table(cuda_device_name(ordinal_of(device))));
   }
 #endif
   (void)options;
@@ -169,8 +162,7 @@ Result<KernelTable> kernel_table_of(const BackendOptions& options, std::string_v
 Result<std::vector<KernelVariant>> kernel_variants(const BackendOptions& options, std::string_view device, WeightFormat format) {
 #ifdef QUINTET_HAVE_CUDA
   if (device.starts_with("cuda:")) {
-    TRY_ASSIGN(const CudaOptions cuda, cuda_options(options, ordinal_of(device)));
-    return cuda_kernel_variants(cuda, format);
+    return cuda_kernel_variants(cuda_options(options, ordinal_of(device)), format);
   }
 #endif
   (void)options, (void)format;

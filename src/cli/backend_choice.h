@@ -19,7 +19,7 @@ struct BackendOptions {
   int threads = 0;              ///< of the CPU backend; 0: what the machine has
   DType reference_kv = DType::f32;  ///< of the reference backend: what keys and values are rounded to
   bool eager = false;           ///< of the CUDA backend: no graphs
-  std::string kernel_table;     ///< of the CUDA backend: a file, or empty: `table`
+  std::string kernel_table;     ///< of the CUDA backend: the file that `table` was read from
   std::optional<KernelTable> table;  ///< of the CUDA backend; nothing: the committed one
   bool for_racecheck = false;   ///< of the CUDA backend: see CudaOptions
   std::string cuda_path = "auto";  ///< of the CUDA backend: one of cuda_paths(); but "auto" they leave no other device to --device auto

@@ -50,7 +50,6 @@ class Tuner {
       common_.backend.device = backend->info().name;
     }
     TRY_ASSIGN(table_, kernel_table_of(common_.backend, common_.backend.device));
-    common_.backend.kernel_table.clear();
     TRY(find_variants());
     for (const Trial& trial : trials()) TRY(choose(trial));
     return table_;

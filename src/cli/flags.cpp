@@ -179,9 +179,12 @@ void FlagSet::common(CommonOptions& common) {
                   "Choices among the cuda device's kernels, as bench --tune writes them (default: the committed ones)")
       ->type_name("FILE")
       ->group(group)
-      ->transform(check([](std::string& path) {
-        const auto table = read_kernel_table(path);
-        return table ? std::string() : table.error().message;
+      ->transform(check([&common](std::string& path) {
+        if (path.empty()) return std::string("found nothing, allowed is FILE");
+        auto table = read_kernel_table(path);  // once: it may be a pipe
+        if (!table) return table.error().message;
+        common.backend.table = std::move(table).value();
+        return std::string();
       }));
   files_.reads("--kernel-table", common.backend.kernel_table);
   app_.add_flag("--for-racecheck", common.backend.for_racecheck, "The cuda device's barriers in a form that compute-sanitizer's racecheck follows: slower")

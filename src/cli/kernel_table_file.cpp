@@ -18,6 +18,12 @@ Error bad(std::string_view file, std::string_view key, std::string_view found, s
   return bad_input(fmt::format("{}: {}: found {}, allowed {}", one_line(file, 200), key, found, allowed));
 }
 
+std::string choice_names() {
+  std::string names = "device";
+  for (const KernelChoice& choice : kernel_choices()) names += fmt::format(", {}", choice.name);
+  return names;
+}
+
 }  // namespace
 
 Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file) {
@@ -29,7 +35,7 @@ Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view f
   for (const auto& [key, value] : json.items()) {
     if (key == "device") continue;
     const auto choice = std::ranges::find(kernel_choices(), key, [](const KernelChoice& one) { return one.name; });
-    if (choice == kernel_choices().end()) return bad(file, printable(key), "a name that no choice has", "are those that bench --tune writes");
+    if (choice == kernel_choices().end()) return bad(file, printable(key), "a name that no choice has", "are " + choice_names());
     if (!value.is_number_integer() || value < choice->low || value > choice->high) {
       const std::string found = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
       return bad(file, key, one_line(found, 80), fmt::format("are {} to {}", choice->low, choice->high));

@@ -45,11 +45,13 @@ class QuantizeVerb : public Verb {
             "rtn: plain rounding; outlier (default): outliers kept in FP16; gptq; gptq+outlier; awq; nf4, fp8 and int8 "
             "(a scale a row); auto: formats per tensor for --target-bytes or --target-gpu; or a GGUF mix, with DST a .gguf file: {}",
             gguf_mix_names()));
-    flags.integer("--bits", {bits_, 3, 8}, "Bits of a weight: 3, 4 or 8 (default 4)");
+    const auto of_integers = [&](std::string_view name, Flag flag) { integer_flags_.emplace_back(name, flag); };
+    const auto of_gptq = [&](std::string_view name, Flag flag) { gptq_flags_.emplace_back(name, flag); };
+    of_integers("--bits", flags.integer("--bits", {bits_, 3, 8}, "Bits of a weight: 3, 4 or 8 (default 4)"));
     granularity_flag_ = flags.choice("--granularity", granularity_, {"tensor", "channel", "group"},
                                      "What shares a scale (default group); tensor and channel with rtn only");
-    flags.integer("--group-size", {group_, 32, 128}, "Weights of a group: 32, 64 or 128 (default 128)");
-    flags.toggle("--asymmetric", asymmetric_, "A minimum beside the scale of each group");
+    of_integers("--group-size", flags.integer("--group-size", {group_, 32, 128}, "Weights of a group: 32, 64 or 128 (default 128)"));
+    of_integers("--asymmetric", flags.toggle("--asymmetric", asymmetric_, "A minimum beside the scale of each group"));
     outliers_flag_ =
         flags.text("--outliers", outliers_, "PERCENT",
                    "Weights kept in FP16: one number, or first=X,middle=X,head=X for the first eighth of the "
@@ -58,12 +60,10 @@ class QuantizeVerb : public Verb {
     select_flag_ =
         flags.choice("--select", select_, {"activation", "magnitude"},
                      "Choose outliers and ranges by their effect on calibration text (default), or by size");
-    flags.number("--damping", {damping_, 0, 1},
-                 "gptq: added to the Hessian's diagonal, of its mean (default 0.01)");
-    flags.toggle("--no-act-order", no_act_order_,
-                 "gptq: columns in their own order instead of by their inputs' size");
-    flags.toggle("--no-true-sequential", no_true_sequential_,
-                 "gptq: all weights of a layer see the inputs of the layer as it was before");
+    of_gptq("--damping", flags.number("--damping", {damping_, 0, 1}, "gptq: added to the Hessian's diagonal, of its mean (default 0.01)"));
+    of_gptq("--no-act-order", flags.toggle("--no-act-order", no_act_order_, "gptq: columns in their own order instead of by their inputs' size"));
+    of_gptq("--no-true-sequential", flags.toggle("--no-true-sequential", no_true_sequential_,
+                                                 "gptq: all weights of a layer see the inputs of the layer as it was before"));
     calibration_flag_ =
         flags.texts("--calibration", calibration_, "FILE",
                     "Text that the model reads to weigh its inputs, or JSONL of texts or messages; several times: one after the "
@@ -78,8 +78,8 @@ class QuantizeVerb : public Verb {
                              .text("--save-imatrix", save_imatrix_, "FILE",
                                    "Write what calibration finds as such a file, with outlier, awq and GGUF mixes")
                              .needs(calibration_flag_);
-    flags.integer("--samples", {samples_, 1, 1 << 20}, "Stretches of the calibration text (default 16)");
-    flags.integer("--length", {length_, 16, 1 << 20}, "Tokens of each (default 512)");
+    flags.integer("--samples", {samples_, 1, 1 << 20}, "Stretches of the calibration text (default 16)").needs(calibration_flag_);
+    flags.integer("--length", {length_, 16, 1 << 20}, "Tokens of each (default 512)").needs(calibration_flag_);
     flags.text(
         "--tensor-format", overrides_, "PATTERN=FORMAT,...",
         "Another format for tensors of these names, '*' for any characters: f16 and the like stay dense; "
@@ -89,8 +89,8 @@ class QuantizeVerb : public Verb {
                            .text("--target-gpu", target_gpu_, "SIZE",
                                  "auto: a GPU's memory, for weights, the cache of --users x --context tokens, and workspace")
                            .excludes(target_bytes_flag_);
-    flags.integer("--context", {context_, 1, INT32_MAX}, "With --target-gpu: tokens of one user (default 4096)");
-    flags.integer("--users", {users_, 1, 4096}, "With --target-gpu: users at once (default 1)");
+    flags.integer("--context", {context_, 1, INT32_MAX}, "With --target-gpu: tokens of one user (default 4096)").needs(target_gpu_flag_);
+    flags.integer("--users", {users_, 1, 4096}, "With --target-gpu: users at once (default 1)").needs(target_gpu_flag_);
     flags.integer("--probe-tokens", {probe_tokens_, 16, 1 << 20},
                   "auto: tokens of the calibration text on which each group of tensors is tried (default 512)");
     flags.choice("--layout", layout_, {"quintet", "gptq", "awq"},
@@ -123,6 +123,7 @@ class QuantizeVerb : public Verb {
     }
     Status printed;
     std::optional<ProgressBar> bar;
+    bool worked = false;  // on what DST.partial holds
     const QuantizeHooks hooks{
         .on_tensor =
             [&](const TensorReport& tensor) {
@@ -132,6 +133,7 @@ class QuantizeVerb : public Verb {
         .on_warning = [](std::string_view message) { say(fmt::format("quintet quantize: {}", message)); },
         .progress =
             [&](uint64_t done, uint64_t all) {
+              worked = true;
               if (!bar) bar.emplace("quantize");
               bar->update(done, all);
               return interrupts.signal() == 0 && printed.has_value();
@@ -140,7 +142,7 @@ class QuantizeVerb : public Verb {
     bar.reset();
     TRY(printed);
     std::error_code ignored;
-    if (!report && std::filesystem::exists(destination_ + ".partial", ignored))
+    if (!report && worked && std::filesystem::exists(destination_ + ".partial", ignored))
       say(fmt::format("quintet quantize: {}.partial holds what was done: the same command goes on there", destination_));
     if (interrupts.signal() != 0 && !report) return VerbOutcome::ended_by(interrupts.signal());
     if (!report) return report.error();
@@ -225,9 +227,22 @@ class QuantizeVerb : public Verb {
     return {};
   }
 
+  /// What the method has no use for is refused, not passed over.
+  Status check_flags(const QuantizeOptions& options) const {
+    const bool own_layout = options.method == QuantizeMethod::gguf || options.method == QuantizeMethod::direct;
+    for (const auto& [name, flag] : integer_flags_)
+      if (flag.given() && own_layout)
+        return bad_input(fmt::format("{}: found it with {}, allowed with rtn, outlier, gptq, gptq+outlier, awq and auto", name, method_));
+    for (const auto& [name, flag] : gptq_flags_)
+      if (flag.given() && !options.is_gptq())
+        return bad_input(fmt::format("{}: found it with {}, allowed with gptq, gptq+outlier and auto", name, method_));
+    return {};
+  }
+
   Result<QuantizeOptions> read_options(const CommonOptions& common) const {
     QuantizeOptions options;
     TRY(read_method(options));
+    TRY(check_flags(options));
     options.format = {
         .bits = static_cast<int>(bits_), .group = static_cast<int>(group_), .minimum = asymmetric_};
     if (!weight_format_of(options.format))
@@ -399,6 +414,7 @@ class QuantizeVerb : public Verb {
   bool calibration_chat_ = false, asymmetric_ = false, no_act_order_ = false, no_true_sequential_ = false, restart_ = false, no_smoke_ = false, json_ = false;
   Flag target_bytes_flag_, target_gpu_flag_, granularity_flag_, outliers_flag_, select_flag_, calibration_flag_, imatrix_flag_,
       save_imatrix_flag_;
+  std::vector<std::pair<std::string_view, Flag>> integer_flags_, gptq_flags_;
 };
 
 }  // namespace

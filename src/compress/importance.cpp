@@ -56,6 +56,8 @@ Result<ImportanceMatrix> read_importance(const std::string& path) {
       if (!(sum >= 0) || !std::isfinite(sum))
         return fault(fmt::format("a sum of squares of {}", sum), "a finite one, 0 and more");
       moments[i] = sum / count;
+      if (!std::isfinite(moments[i]))
+        return fault(fmt::format("a sum of squares of {} over a count of {}", sum, count), "a finite quotient");
     }
     matrix.emplace(name, std::move(moments));
   }

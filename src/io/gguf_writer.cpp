@@ -234,7 +234,7 @@ Result<GgufWriter> GgufWriter::resume(const std::string& path, const GgufFile& s
   std::reverse(layout.sizes.begin(), layout.sizes.end());
   GgufWriter writer(path, file, std::move(layout.sizes));
   if (std::fseek(file, 0, SEEK_END) != 0 || std::ftell(file) < static_cast<off_t>(end))
-    return bad_input(fmt::format("{}: found {} bytes, allowed with its state are {} and more", path, std::ftell(file), end));
+    return bad_input(fmt::format("{}: found {} bytes, allowed with its state are {} and more; --restart begins anew", path, std::ftell(file), end));
   if (::ftruncate(::fileno(file), static_cast<off_t>(end)) != 0 || std::fseek(file, 0, SEEK_END) != 0)
     return writer.failure();
   return writer;

@@ -47,7 +47,7 @@ Result<SafetensorsWriter> SafetensorsWriter::resume(const std::string& path, siz
   SafetensorsWriter writer(path, file, room_for(tensors, name_bytes));
   const auto end = static_cast<off_t>(8 + writer.header_bytes_ + progress.data_bytes);
   if (std::fseek(file, 0, SEEK_END) != 0 || std::ftell(file) < end)
-    return bad_input(fmt::format("{}: found {} bytes, allowed with its state are {} and more", path, std::ftell(file), end));
+    return bad_input(fmt::format("{}: found {} bytes, allowed with its state are {} and more; --restart begins anew", path, std::ftell(file), end));
   if (::ftruncate(::fileno(file), end) != 0 || std::fseek(file, 0, SEEK_END) != 0) return writer.failure();
   writer.data_bytes_ = progress.data_bytes;
   writer.header_ = progress.header;

@@ -47,7 +47,7 @@ TEST(KernelTable, WhatCannotBeIsNamed) {
       {R"({"device": "x", "rows_of_8": 18446744073709551615})", "rows_of_8: found 18446744073709551615"},
       {R"({"device": "x", "rows_of_8": "8"})", "rows_of_8: found \"8\""},
       {R"({"device": "x", "attend_blocks": 2.5})", "attend_blocks: found 2.5"},
-      {R"({"device": "x", "stages": 3})", "'stages'"},
+      {R"({"device": "x", "stages": 3})", "'stages': found a name that no choice has, allowed are device, rows_of_8"},
   };
   for (const auto& [text, part] : kBad) {
     const auto read = parse_kernel_table(text, "x.json");
@@ -67,6 +67,7 @@ TEST(KernelTable, FlagsAreCheckedBeforeAnythingIsLoaded) {
   };
   expect_error(run_with("bad.json"), 2, {"--kernel-table", "bad.json", "rows_of_8", "0 to 8"});
   expect_error(run_with("none.json"), 2, {"--kernel-table", "none.json"});
+  expect_error(run({"run", "--shape", "tiny", "--device", "cpu", "-p", "x", "-n", "1", "--kernel-table", ""}), 2, {"--kernel-table", "found nothing", "FILE"});
   const Outcome answer = run_with("good.json");
   EXPECT_EQ(answer.code, 0) << answer.err;
   expect_error(run({"bench", "--shape", "tiny", "--device", "cpu", "--tune", folder.path("out.json")}), 2, {"--tune", "cpu", "GPU"});

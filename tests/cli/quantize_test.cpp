@@ -624,6 +624,17 @@ TEST(Quantize, FlagsAreChecked) {
   check({"--layout", "awq", "--calibration", text()}, {"--layout awq", "--method", "outlier"});
   check({"--layout", "awq", "--method", "rtn", "--bits", "8"}, {"--layout awq", "--bits", "8"});
   check({"--method", "rtn"}, {"/nonexistent.gguf"});
+  // What a method has no use for is refused, not passed over.
+  for (const Args& flag : {Args{"--bits", "3"}, {"--group-size", "32"}, {"--asymmetric"}}) {
+    for (const std::string method : {"nf4", "fp8", "int8"}) check({"--method", method, flag[0], flag.size() > 1 ? flag[1] : "--json"}, {flag[0], method, "rtn, outlier"});
+    Args mix = flag;
+    mix.insert(mix.end(), {"--method", "q4_k_m"});
+    expect_error(quantize(source, "/tmp/never.gguf", mix), 2, {flag[0], "q4_k_m", "rtn, outlier"});
+  }
+  for (const Args& flag : {Args{"--damping", "0.1"}, {"--no-act-order"}, {"--no-true-sequential"}})
+    check({"--method", "rtn", flag[0], flag.size() > 1 ? flag[1] : "--json"}, {flag[0], "rtn", "gptq, gptq+outlier"});
+  check({"--method", "rtn", "--samples", "4"}, {"--samples", "--calibration"});
+  check({"--method", "rtn", "--users", "4"}, {"--users", "--target-gpu"});
 }
 
 }  // namespace

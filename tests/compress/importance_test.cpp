@@ -82,6 +82,8 @@ TEST_F(Importance, WhatIsNoneIsNamed) {
                {{"w.in_sum2", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"w.counts", {2, 1}, {4, 4}}}),
          "experts");
   expect(write("negative.gguf", "imatrix", {{"w.in_sum2", {1, 3}, {1, -2, 3}}, counts}), "-2");
+  // Each of them finite, but not what they come to.
+  expect(write("overflow.gguf", "imatrix", {{"w.in_sum2", {1, 3}, {1, 3e38f, 3}}, {"w.counts", {1, 1}, {0.5f}}}), "finite quotient");
   expect(write("nan.gguf", "imatrix", {{"w.in_sum2", {1, 3}, {1, NAN, 3}}, counts}), "nan");
   expect(write("count.gguf", "imatrix", {sums, {"w.counts", {1, 1}, {INFINITY}}}), "inf");
   expect(write("unseen.gguf", "imatrix", {sums, {"w.counts", {1, 1}, {0}}}), "NAME.in_sum2");

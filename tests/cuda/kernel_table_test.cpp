@@ -49,6 +49,13 @@ TEST_F(CudaKernelTable, NoChoiceChangesABit) {
   }
 }
 
+TEST_F(CudaKernelTable, OfAnotherDeviceIsRefusedByBothNames) {
+  const auto made = make_cuda_backend({.path = tested_path(), .table = KernelTable{.device = "Another GPU"}});
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("Another GPU"), std::string::npos) << made.error().message;
+  EXPECT_NE(made.error().message.find(cuda_device_name(0)), std::string::npos) << made.error().message;
+}
+
 TEST_F(CudaKernelTable, EveryVariantFitsAMultiprocessor) {
   for (const WeightFormat format : gpu_formats()) {
     const auto variants = cuda_kernel_variants({.path = tested_path()}, format);

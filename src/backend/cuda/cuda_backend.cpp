@@ -12,6 +12,7 @@
 #include "backend/cuda/step_graphs.h"
 #include "backend/cuda/weights.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/units.h"
 
 namespace quintet {
@@ -226,6 +227,9 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
                                  count == 1 ? "is cuda:0" : fmt::format("are cuda:0 to cuda:{}", count - 1)));
   cudaDeviceProp properties;
   QUINTET_CUDA(cudaGetDeviceProperties(&properties, options.ordinal));
+  if (options.table && !options.table->device.empty() && options.table->device != properties.name)
+    return bad_input(fmt::format("--kernel-table: found a table of '{}', allowed with --device cuda:{} is one of '{}'", one_line(options.table->device, 80),
+                                 options.ordinal, properties.name));
   const auto kernels = device_kernels(options.path, properties);
   if (!kernels) return bad_input(fmt::format("--device cuda:{}: {}: {}", options.ordinal, properties.name, kernels.error().message));
   QUINTET_CUDA(cudaSetDevice(options.ordinal));
