@@ -112,6 +112,17 @@ struct Room {
   }
 };
 
+/// Why a model of `most` tokens cannot do this work; empty: it can.
+std::string beyond_model(const StepWork& work, int32_t steps, int32_t most) {
+  const bool is_prompt = work.kind == Kind::prompt;
+  const int64_t each = cache_tokens(work, steps) / (is_prompt ? 1 : work.rows) + 1;
+  if (each <= most) return {};
+  return fmt::format("{} come to {} tokens; the model was made for {}",
+                     is_prompt ? fmt::format("a prompt of {} and a token after it", work.rows)
+                               : fmt::format("a context of {} and {} steps, with those that warm up,", work.context, steps),
+                     each, most);
+}
+
 Result<MemoryPlan> plan(const Session& session, const Room& room) {
   return plan_engine(*session.backend, {.config = session.model->config, .weights_bytes = session.model->weights.bytes},
                      /*weights_are_loaded=*/true, room.options);
@@ -170,17 +181,21 @@ Status bench_steps(Session& session, const ModelSource& source, const StepBenchR
   Room room;
   std::vector<StepWork> fitting;
   for (const StepWork& work : works_of(request)) {
-    Room larger = room;
-    larger.add(work, request.steps);
-    const auto planned = plan(session, larger);
-    if (planned) {
-      room = larger;
-      fitting.push_back(work);
-      continue;
+    std::string skipped = beyond_model(work, request.steps, session.model->config.context);
+    if (skipped.empty()) {
+      Room larger = room;
+      larger.add(work, request.steps);
+      const auto planned = plan(session, larger);
+      if (planned) {
+        room = larger;
+        fitting.push_back(work);
+        continue;
+      }
+      if (planned.error().kind != ErrorKind::no_room) return planned.error();
+      skipped = planned.error().message;
     }
-    if (planned.error().kind != ErrorKind::no_room) return planned.error();
     Json line = describe(work, source, info);
-    line["skipped"] = planned.error().message;
+    line["skipped"] = skipped;
     TRY(print(line));
   }
   if (fitting.empty()) return {};

@@ -68,31 +68,46 @@ class BenchVerb : public Verb {
   void declare(FlagSet& flags) override {
     source_.declare(flags);
     prompt_flag_ = flags.integers("--prompt", {prompts_, 1, 1 << 24}, "Tokens of the prompt, random (default 512)");
-    flags.integer("--decode", {decode_tokens_, 2, 1 << 24}, "Tokens of the answer (default 128)");
-    flags.integer("--repetitions", {repetitions_, 1, 1000}, "How often; medians are told (default 3)");
+    decode_flag_ = flags.integer("--decode", {decode_tokens_, 2, 1 << 24}, "Tokens of the answer (default 128)");
+    repetitions_flag_ = flags.integer("--repetitions", {repetitions_, 1, 1000}, "How often; medians are told (default 3)");
     flags.toggle("--no-ceilings", no_ceilings_, "Do not measure what the machine can do at all");
     flags.toggle("--json", json_, "Print JSON: one object, or, by rows, one a line");
     const std::string group = "By rows: whole steps rather than requests (with --shape, --rows, --context or --unfused)";
     rows_flag_ = flags.integers("--rows", {rows_, 1, kMostRows}, "Sequences that decode at once (default 1)").group(group);
     context_flag_ = flags.integers("--context", {contexts_, 1, 1 << 24}, "Tokens of each in the cache (default 128)").group(group);
-    flags.toggle("--attention", attention_, "Attention alone too, at each of rows and context").group(group);
-    flags.toggle("--unfused", unfused_, "Each a second time with dequantization, products and the rest apart: what fusing them buys").group(group);
+    attention_flag_ = flags.toggle("--attention", attention_, "Attention alone too, at each of rows and context").group(group);
+    unfused_flag_ = flags.toggle("--unfused", unfused_, "Each a second time with dequantization, products and the rest apart: what fusing them buys").group(group);
     flags.text("--tune", tune_path_, "FILE", "Instead: measure choices among the GPU's kernels that change no bits, and write the best for --kernel-table")
         .group(group);
     flags.files().writes("--tune", tune_path_);
-    flags.integer("--steps", {steps_, 1, 1 << 20}, "Consecutive steps of each (default 256)").group(group);
+    steps_flag_ = flags.integer("--steps", {steps_, 1, 1 << 20}, "Consecutive steps of each (default 256)").group(group);
   }
 
   VerbOutcome run(const CommonOptions& common) override {
     TRY(source_.check());
-    if (!tune_path_.empty()) return bench_tune(source_, common, {.path = tune_path_, .steps = static_cast<int32_t>(steps_), .json = json_});
-    if (!source_.shape.empty() || rows_flag_.given() || context_flag_.given() || unfused_) return by_rows(common);
+    if (!tune_path_.empty()) {
+      TRY(refuse({{"--rows", rows_flag_}, {"--context", context_flag_}, {"--prompt", prompt_flag_}, {"--attention", attention_flag_}, {"--unfused", unfused_flag_},
+                  {"--decode", decode_flag_}, {"--repetitions", repetitions_flag_}}, "--tune, which chooses its own"));
+      return bench_tune(source_, common, {.path = tune_path_, .steps = static_cast<int32_t>(steps_), .json = json_});
+    }
+    if (!source_.shape.empty() || rows_flag_.given() || context_flag_.given() || unfused_) {
+      TRY(refuse({{"--decode", decode_flag_}, {"--repetitions", repetitions_flag_}}, "whole steps (--shape, --rows, --context, --unfused), which have --steps"));
+      return by_rows(common);
+    }
+    TRY(refuse({{"--attention", attention_flag_}, {"--steps", steps_flag_}}, "requests; whole steps (--shape, --rows, --context, --unfused) have it"));
     if (prompts_.size() > 1)
       return bad_input(fmt::format("--prompt: found {} numbers, allowed is one (with --rows, more)", prompts_.size()));
     return by_requests(common);
   }
 
  private:
+  /// What one way of measuring has no use for is refused, not passed over.
+  static Status refuse(std::initializer_list<std::pair<std::string_view, Flag>> flags, std::string_view with) {
+    for (const auto& [name, flag] : flags)
+      if (flag.given()) return bad_input(fmt::format("{}: found it with {}", name, with));
+    return {};
+  }
+
   VerbOutcome by_rows(const CommonOptions& common) {
     EngineOptions least{.context = 2, .sequences = 1, .step_tokens = 1};
     TRY_ASSIGN(Session session, open_session(source_, common, {}, least));
@@ -234,7 +249,7 @@ class BenchVerb : public Verb {
 
   ModelSource source_;
   std::string tune_path_;
-  Flag prompt_flag_, rows_flag_, context_flag_;
+  Flag prompt_flag_, rows_flag_, context_flag_, decode_flag_, repetitions_flag_, attention_flag_, unfused_flag_, steps_flag_;
   std::vector<int64_t> prompts_ = {512}, rows_ = {1}, contexts_ = {128};
   int64_t prompt_tokens_ = 512, decode_tokens_ = 128, repetitions_ = 3, steps_ = 256;
   bool no_ceilings_ = false, json_ = false, attention_ = false, unfused_ = false;

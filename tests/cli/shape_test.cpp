@@ -97,6 +97,22 @@ TEST(Shape, WhatDoesNotFitIsSkippedWithTheSum) {
   EXPECT_NE(outcome.out.find("\"ms\":"), std::string::npos) << "the other one is measured";
 }
 
+TEST(Shape, WhatTheModelWasNotMadeForIsSkippedWithTheSum) {
+  const Outcome outcome = run(with_tiny({"bench", "--rows", "1", "--context", "16000000,4", "--prompt", "9000000", "--steps", "1", "--json", "--no-ceilings"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("a context of 16000000 and 1 steps"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("a prompt of 9000000"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\"ms\":"), std::string::npos) << "the other one is measured";
+}
+
+TEST(Shape, FlagsThatAWayOfMeasuringHasNoUseForAreRefused) {
+  const std::string model = "/nonexistent.gguf";
+  expect_error(run(with_tiny({"bench", "--decode", "5"})), 2, {"--decode", "--steps"});
+  expect_error(run({"bench", model, "--unfused", "--repetitions", "2"}), 2, {"--repetitions", "--steps"});
+  expect_error(run({"bench", model, "--attention"}), 2, {"--attention", "--rows"});
+  expect_error(run(with_tiny({"bench", "--tune", "/tmp/never.json", "--rows", "2"})), 2, {"--rows", "--tune"});
+}
+
 TEST(Shape, RunSpeaksInNumbersAndBytes) {
   const Outcome outcome = run(with_tiny({"run", "-p", "hello", "-n", "5", "--json"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
