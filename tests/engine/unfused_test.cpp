@@ -105,5 +105,15 @@ TEST(Unfused, AnEngineRunsSo) {
   EXPECT_EQ(answers[0][0], answers[1][0]) << "no near-tie there";
 }
 
+TEST(Unfused, TheSumHasWhatIsWrittenOut) {
+  const auto backend = make_cpu_backend(CpuOptions{.threads = 1});
+  StepLimits limits = {.rows = 4, .max_k = 512, .max_n = 1024, .vocabulary = 2000};
+  const uint64_t fused = backend->scratch_bytes(limits).value();
+  limits.unfused = true;
+  EXPECT_GE(backend->scratch_bytes(limits).value(), fused + uint64_t{2000} * 512 * 2);
+  limits.vocabulary = 1 << 20;  // in runs
+  EXPECT_LT(backend->scratch_bytes(limits).value(), fused + (uint64_t{80} << 20));
+}
+
 }  // namespace
 }  // namespace quintet

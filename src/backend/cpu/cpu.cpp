@@ -43,6 +43,7 @@ class CpuBackend final : public Backend {
   }
 
   Ops& ops() override { return ops_; }
+  Result<uint64_t> scratch_bytes(const StepLimits& limits) const override { return CpuOps::unfused_bytes(limits); }
 
   Result<Buffer> allocate(size_t bytes, BufferUse use) override {
     constexpr size_t kAlignment = 256, kHugePage = size_t{2} << 20;

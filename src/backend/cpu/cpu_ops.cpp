@@ -22,6 +22,13 @@ constexpr int64_t kOwnRows = 2;
 constexpr int64_t kDenseBytes = int64_t{64} << 20;
 int64_t dense_tiles(int64_t k) { return std::max<int64_t>(kDenseBytes / tile_bytes(Layout::f16, k), 1); }
 
+/// Of the largest weight, or of a run of it.
+size_t dense_halves(const StepLimits& limits) {
+  const int64_t outputs = (std::max(limits.max_n, limits.vocabulary) + kTileRows - 1) / kTileRows * kTileRows;
+  const int64_t halves = std::min(kDenseBytes / int64_t{sizeof(uint16_t)}, outputs * limits.max_k);
+  return static_cast<size_t>(std::max<int64_t>(halves, kTileRows * int64_t{limits.max_k}));
+}
+
 void check_f32(const ConstMatrixView& view) {
   QUINTET_CHECK(view.type == DType::f32, "activations of type {}; the cpu backend takes f32",
                 dtype_name(view.type));
@@ -63,10 +70,14 @@ void CpuOps::reserve(const StepLimits& limits) {
   grow(packed_.scale, rows * k / kBlock);
   grow(packed_.sum, rows * k / kBlock);
   if (!limits.unfused) return;
-  const int64_t outputs = (std::max(limits.max_n, limits.vocabulary) + kTileRows - 1) / kTileRows * kTileRows;
-  const int64_t halves = std::min(kDenseBytes / int64_t{sizeof(uint16_t)}, outputs * limits.max_k);
-  grow(dense_halves_, static_cast<size_t>(std::max<int64_t>(halves, kTileRows * int64_t{limits.max_k})));
+  grow(dense_halves_, dense_halves(limits));
   grow(packed_.values, rows * k);
+}
+
+uint64_t CpuOps::unfused_bytes(const StepLimits& limits) {
+  if (!limits.unfused) return 0;
+  const auto values = static_cast<uint64_t>(std::min<int64_t>(std::max(limits.rows, 1), kRowsAtOnce) * limits.max_k);
+  return dense_halves(limits) * sizeof(dense_halves_[0]) + values * sizeof(packed_.values[0]);
 }
 
 // --- products

@@ -28,6 +28,8 @@ class CpuOps final : public Ops {
 
   /// Sizes scratch; operations beyond the limits grow it.
   void reserve(const StepLimits& limits);
+  /// What of it unfused steps take beyond the others.
+  static uint64_t unfused_bytes(const StepLimits& limits);
 
   void embed(const StepView& step, const EmbedArgs& args) override;
   void linear(const LinearArgs& args) override;
