@@ -101,6 +101,10 @@ Result<std::vector<BackendCandidate>> choose(std::string_view device, std::strin
                                left_out ? ", which is not in this build" : "", fmt::join(kNames, ", ")));
 }
 
+Error no_choices(std::string_view device) {
+  return bad_input(fmt::format("--tune: found device {}, allowed is a GPU: elsewhere there are no choices among kernels", device));
+}
+
 }  // namespace
 
 std::span<const std::string_view> backend_names() { return kNames; }
@@ -151,22 +155,18 @@ Result<std::optional<double>> measure_vendor_products(std::string_view device, s
 
 Result<KernelTable> kernel_table_of(const BackendOptions& options, std::string_view device) {
 #ifdef QUINTET_HAVE_CUDA
-  if (device.starts_with("cuda:")) {
-    return options.table.value_or(committed_kernel_table(cuda_device_name(ordinal_of(device))));
-  }
+  if (device.starts_with("cuda:")) return options.table.value_or(committed_kernel_table(cuda_device_name(ordinal_of(device))));
 #endif
   (void)options;
-  return bad_input(fmt::format("--tune: found device {}, allowed is a GPU: elsewhere there are no choices among kernels", device));
+  return no_choices(device);
 }
 
 Result<std::vector<KernelVariant>> kernel_variants(const BackendOptions& options, std::string_view device, WeightFormat format) {
 #ifdef QUINTET_HAVE_CUDA
-  if (device.starts_with("cuda:")) {
-    return cuda_kernel_variants(cuda_options(options, ordinal_of(device)), format);
-  }
+  if (device.starts_with("cuda:")) return cuda_kernel_variants(cuda_options(options, ordinal_of(device)), format);
 #endif
   (void)options, (void)format;
-  return bad_input(fmt::format("--tune: found device {}, allowed is a GPU: elsewhere there are no choices among kernels", device));
+  return no_choices(device);
 }
 
 std::optional<int> device_clock_mhz(std::string_view device) {

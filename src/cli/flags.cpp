@@ -52,6 +52,7 @@ std::string check_whole(const std::string& text, int64_t low, int64_t high) {
 }  // namespace
 
 bool Flag::given() const { return option_->count() > 0; }
+std::string Flag::name() const { return option_->get_name(); }
 Flag& Flag::excludes(Flag other) { return option_->excludes(other.option_), *this; }
 Flag& Flag::needs(Flag other) { return option_->needs(other.option_), *this; }
 Flag& Flag::group(const std::string& heading) { return option_->group(heading), *this; }

@@ -27,6 +27,8 @@ class Flag {
   explicit Flag(CLI::Option* option) : option_(option) {}
   /// True where the command line has it.
   bool given() const;
+  /// As it is written: "--bits".
+  std::string name() const;
   Flag& excludes(Flag other);
   Flag& needs(Flag other);
   /// The heading under which --help shows it.

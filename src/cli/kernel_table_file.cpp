@@ -30,7 +30,7 @@ Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view f
   const auto json = parse_json_tree(text);
   if (!json.is_object()) return bad(file, "the file", "no JSON object", "is what bench --tune writes");
   const auto device = json.find("device");
-  if (device == json.end() || !device->is_string()) return bad(file, "device", "no text", "is the name of the device that the table is of");
+  if (device == json.end() || !device->is_string() || device->get_ref<const std::string&>().empty()) return bad(file, "device", "no text", "is the name of the device that the table is of");
   KernelTable table = committed_kernel_table(device->get<std::string>());
   for (const auto& [key, value] : json.items()) {
     if (key == "device") continue;

@@ -86,15 +86,14 @@ class BenchVerb : public Verb {
   VerbOutcome run(const CommonOptions& common) override {
     TRY(source_.check());
     if (!tune_path_.empty()) {
-      TRY(refuse({{"--rows", rows_flag_}, {"--context", context_flag_}, {"--prompt", prompt_flag_}, {"--attention", attention_flag_}, {"--unfused", unfused_flag_},
-                  {"--decode", decode_flag_}, {"--repetitions", repetitions_flag_}}, "--tune, which chooses its own"));
+      TRY(refuse({rows_flag_, context_flag_, prompt_flag_, attention_flag_, unfused_flag_, decode_flag_, repetitions_flag_}, "--tune, which chooses its own"));
       return bench_tune(source_, common, {.path = tune_path_, .steps = static_cast<int32_t>(steps_), .json = json_});
     }
     if (!source_.shape.empty() || rows_flag_.given() || context_flag_.given() || unfused_) {
-      TRY(refuse({{"--decode", decode_flag_}, {"--repetitions", repetitions_flag_}}, "whole steps (--shape, --rows, --context, --unfused), which have --steps"));
+      TRY(refuse({decode_flag_, repetitions_flag_}, "whole steps (--shape, --rows, --context, --unfused), which have --steps"));
       return by_rows(common);
     }
-    TRY(refuse({{"--attention", attention_flag_}, {"--steps", steps_flag_}}, "requests; whole steps (--shape, --rows, --context, --unfused) have it"));
+    TRY(refuse({attention_flag_, steps_flag_}, "requests; whole steps (--shape, --rows, --context, --unfused) have it"));
     if (prompts_.size() > 1)
       return bad_input(fmt::format("--prompt: found {} numbers, allowed is one (with --rows, more)", prompts_.size()));
     return by_requests(common);
@@ -102,9 +101,9 @@ class BenchVerb : public Verb {
 
  private:
   /// What one way of measuring has no use for is refused, not passed over.
-  static Status refuse(std::initializer_list<std::pair<std::string_view, Flag>> flags, std::string_view with) {
-    for (const auto& [name, flag] : flags)
-      if (flag.given()) return bad_input(fmt::format("{}: found it with {}", name, with));
+  static Status refuse(std::initializer_list<Flag> flags, std::string_view with) {
+    for (const Flag& flag : flags)
+      if (flag.given()) return bad_input(fmt::format("{}: found it with {}", flag.name(), with));
     return {};
   }
 

@@ -45,13 +45,11 @@ class QuantizeVerb : public Verb {
             "rtn: plain rounding; outlier (default): outliers kept in FP16; gptq; gptq+outlier; awq; nf4, fp8 and int8 "
             "(a scale a row); auto: formats per tensor for --target-bytes or --target-gpu; or a GGUF mix, with DST a .gguf file: {}",
             gguf_mix_names()));
-    const auto of_integers = [&](std::string_view name, Flag flag) { integer_flags_.emplace_back(name, flag); };
-    const auto of_gptq = [&](std::string_view name, Flag flag) { gptq_flags_.emplace_back(name, flag); };
-    of_integers("--bits", flags.integer("--bits", {bits_, 3, 8}, "Bits of a weight: 3, 4 or 8 (default 4)"));
+    integer_flags_.push_back(flags.integer("--bits", {bits_, 3, 8}, "Bits of a weight: 3, 4 or 8 (default 4)"));
     granularity_flag_ = flags.choice("--granularity", granularity_, {"tensor", "channel", "group"},
                                      "What shares a scale (default group); tensor and channel with rtn only");
-    of_integers("--group-size", flags.integer("--group-size", {group_, 32, 128}, "Weights of a group: 32, 64 or 128 (default 128)"));
-    of_integers("--asymmetric", flags.toggle("--asymmetric", asymmetric_, "A minimum beside the scale of each group"));
+    integer_flags_.push_back(flags.integer("--group-size", {group_, 32, 128}, "Weights of a group: 32, 64 or 128 (default 128)"));
+    integer_flags_.push_back(flags.toggle("--asymmetric", asymmetric_, "A minimum beside the scale of each group"));
     outliers_flag_ =
         flags.text("--outliers", outliers_, "PERCENT",
                    "Weights kept in FP16: one number, or first=X,middle=X,head=X for the first eighth of the "
@@ -60,10 +58,10 @@ class QuantizeVerb : public Verb {
     select_flag_ =
         flags.choice("--select", select_, {"activation", "magnitude"},
                      "Choose outliers and ranges by their effect on calibration text (default), or by size");
-    of_gptq("--damping", flags.number("--damping", {damping_, 0, 1}, "gptq: added to the Hessian's diagonal, of its mean (default 0.01)"));
-    of_gptq("--no-act-order", flags.toggle("--no-act-order", no_act_order_, "gptq: columns in their own order instead of by their inputs' size"));
-    of_gptq("--no-true-sequential", flags.toggle("--no-true-sequential", no_true_sequential_,
-                                                 "gptq: all weights of a layer see the inputs of the layer as it was before"));
+    gptq_flags_.push_back(flags.number("--damping", {damping_, 0, 1}, "gptq: added to the Hessian's diagonal, of its mean (default 0.01)"));
+    gptq_flags_.push_back(flags.toggle("--no-act-order", no_act_order_, "gptq: columns in their own order instead of by their inputs' size"));
+    gptq_flags_.push_back(flags.toggle("--no-true-sequential", no_true_sequential_,
+                                       "gptq: all weights of a layer see the inputs of the layer as it was before"));
     calibration_flag_ =
         flags.texts("--calibration", calibration_, "FILE",
                     "Text that the model reads to weigh its inputs, or JSONL of texts or messages; several times: one after the "
@@ -230,12 +228,12 @@ class QuantizeVerb : public Verb {
   /// What the method has no use for is refused, not passed over.
   Status check_flags(const QuantizeOptions& options) const {
     const bool own_layout = options.method == QuantizeMethod::gguf || options.method == QuantizeMethod::direct;
-    for (const auto& [name, flag] : integer_flags_)
+    for (const Flag& flag : integer_flags_)
       if (flag.given() && own_layout)
-        return bad_input(fmt::format("{}: found it with {}, allowed with rtn, outlier, gptq, gptq+outlier, awq and auto", name, method_));
-    for (const auto& [name, flag] : gptq_flags_)
+        return bad_input(fmt::format("{}: found it with {}, allowed with rtn, outlier, gptq, gptq+outlier, awq and auto", flag.name(), method_));
+    for (const Flag& flag : gptq_flags_)
       if (flag.given() && !options.is_gptq())
-        return bad_input(fmt::format("{}: found it with {}, allowed with gptq, gptq+outlier and auto", name, method_));
+        return bad_input(fmt::format("{}: found it with {}, allowed with gptq, gptq+outlier and auto", flag.name(), method_));
     return {};
   }
 
@@ -414,7 +412,7 @@ class QuantizeVerb : public Verb {
   bool calibration_chat_ = false, asymmetric_ = false, no_act_order_ = false, no_true_sequential_ = false, restart_ = false, no_smoke_ = false, json_ = false;
   Flag target_bytes_flag_, target_gpu_flag_, granularity_flag_, outliers_flag_, select_flag_, calibration_flag_, imatrix_flag_,
       save_imatrix_flag_;
-  std::vector<std::pair<std::string_view, Flag>> integer_flags_, gptq_flags_;
+  std::vector<Flag> integer_flags_, gptq_flags_;  ///< of no use to other methods
 };
 
 }  // namespace

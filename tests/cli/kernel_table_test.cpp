@@ -42,6 +42,7 @@ TEST(KernelTable, WhatCannotBeIsNamed) {
       {"[]", "the file"},
       {R"({"rows_of_8": 8})", "device"},
       {R"({"device": 3})", "device"},
+      {R"({"device": ""})", "device"},
       {R"({"device": "x", "rows_of_8": 9})", "rows_of_8: found 9, allowed are 0 to 8"},
       {R"({"device": "x", "rows_of_8": -1})", "rows_of_8: found -1"},
       {R"({"device": "x", "rows_of_8": 18446744073709551615})", "rows_of_8: found 18446744073709551615"},
