@@ -102,26 +102,21 @@ __device__ __forceinline__ float half_of_four(const uint8_t* bytes, int index, i
   const uint32_t pair = index / 2 ? four.y : four.x;
   return __half2float(__ushort_as_half(static_cast<unsigned short>(index % 2 ? pair >> 16 : pair)));
 }
-/// A row's kCount (1, 2 or 4) halves, which lie together: one load.
+/// kCount (2, 4 or 8) halves that lie together, number `index` of such: one load.
 template <int kCount>
 struct HalvesOf {
-  uint32_t pairs[(kCount + 1) / 2];
+  half2 pairs[kCount / 2];
 
-  __device__ __forceinline__ void load(const uint8_t* bytes, int row) {
-    if constexpr (kCount == 1) {
-      pairs[0] = reinterpret_cast<const uint16_t*>(bytes)[row];
-    } else if constexpr (kCount == 2) {
-      pairs[0] = reinterpret_cast<const uint32_t*>(bytes)[row];
-    } else {
-      const uint2 four = reinterpret_cast<const uint2*>(bytes)[row];
-      pairs[0] = four.x, pairs[1] = four.y;
-    }
+  __device__ __forceinline__ void load(const uint8_t* bytes, int index) {
+    struct alignas(kCount * 2) Halves {
+      half2 pair[kCount / 2];
+    };
+    const Halves halves = reinterpret_cast<const Halves*>(bytes)[index];
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) pairs[i] = halves.pair[i];
   }
-  /// Half `index`, a constant of the unrolled loop, twice.
-  __device__ __forceinline__ half2 both(int index) const {
-    const uint32_t twice = __byte_perm(pairs[index / 2], 0, index % 2 ? 0x3232 : 0x1010);
-    return *reinterpret_cast<const half2*>(&twice);
-  }
+  /// Half `index`, a constant of the unrolled loop, twice. The instructions take either half of a register for both.
+  __device__ __forceinline__ half2 both(int index) const { return index % 2 ? __high2half2(pairs[index / 2]) : __low2half2(pairs[index / 2]); }
 };
 /// A half that lies unaligned in a file's block.
 __device__ __forceinline__ __half file_half(const uint8_t* bytes) {

@@ -23,19 +23,16 @@ struct Int4 {
   using Store = RotatedNibbleStore;
 
   struct Regs : NibbleRegs {
-    HalvesOf<kGroups> scale[2], minimum[2];  ///< of rows g and g + 8
+    HalvesOf<2 * kGroups> scale, minimum;  ///< of rows g and g + 8
     __device__ __forceinline__ void load(const uint8_t* piece, int lane) {
       NibbleRegs::load(piece, lane);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        scale[i].load(piece + kScales, lane / 4 + i * 8);
-        if (kWithMin) minimum[i].load(piece + kMins, lane / 4 + i * 8);
-      }
+      scale.load(piece + kScales, lane / 4);
+      if (kWithMin) minimum.load(piece + kMins, lane / 4);
     }
     /// m / unit of a row's group; without one, -8 scale / unit.
     __device__ __forceinline__ half2 offset(int upper, int group) const {
-      if (kWithMin) return __hmul2(minimum[upper].both(group), __half2half2(__ushort_as_half(0x0004)));  // by 2^-22
-      return __hmul2(scale[upper].both(group), __half2half2(__ushort_as_half(upper ? 0x8200 : 0x8020)));  // by -8 x 2^-18 or -8 x 2^-22
+      if (kWithMin) return __hmul2(minimum.both(upper * kGroups + group), __half2half2(__ushort_as_half(0x0004)));  // by 2^-22
+      return __hmul2(scale.both(upper * kGroups + group), __half2half2(__ushort_as_half(upper ? 0x8200 : 0x8020)));  // by -8 x 2^-18 or -8 x 2^-22
     }
   };
   __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) {
@@ -43,7 +40,7 @@ struct Int4 {
     const int group = step * 16 / kGroup;
     const uint32_t v = regs.step(step), next = __funnelshift_r(v, v, 8);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = half2_fma((i < 2 ? v : next) & kNumbers[i % 2], regs.scale[i % 2].both(group), regs.offset(i % 2, group));
+    for (int i = 0; i < 4; ++i) a[i] = half2_fma((i < 2 ? v : next) & kNumbers[i % 2], regs.scale.both(i % 2 * kGroups + group), regs.offset(i % 2, group));
   }
   __device__ static __forceinline__ float scale(const uint8_t*, int, int) { return 1; }
   __device__ static __forceinline__ float minimum(const uint8_t*, int, int) { return 0; }
@@ -55,7 +52,7 @@ struct Int4 {
   __device__ static PackFault pack_scales(const uint8_t* block, int, uint8_t* piece, int group, int row, float unit) {
     const auto put = [&](int at, __half value, float factor) {
       const __half packed = __float2half_rn(__half2float(value) * (factor / unit));
-      reinterpret_cast<__half*>(piece + at)[row * kGroups + group] = packed;
+      reinterpret_cast<__half*>(piece + at)[place(row, group)] = packed;
       return !is_finite(value) ? PackFault::not_finite : is_finite(packed) ? PackFault::none : PackFault::out_of_range;
     };
     const PackFault of_scale = put(kScales, file_half(block), scale_factor(row));
@@ -65,11 +62,13 @@ struct Int4 {
   }
   /// w / unit.
   __device__ static float value(int number, const uint8_t* piece, int group, int row) {
-    const float scale = half_at(piece + kScales, row * kGroups + group) / scale_factor(row), product = __fmul_rn(static_cast<float>(kWithMin ? number : number - 8), scale);
-    return kWithMin ? __fadd_rn(product, half_at(piece + kMins, row * kGroups + group) * 0x1p-22f) : product;
+    const float scale = half_at(piece + kScales, place(row, group)) / scale_factor(row), product = __fmul_rn(static_cast<float>(kWithMin ? number : number - 8), scale);
+    return kWithMin ? __fadd_rn(product, half_at(piece + kMins, place(row, group)) * 0x1p-22f) : product;
   }
 
  private:
+  /// Of a row's group among scales and minima: rows g and g + 8, which a lane needs, lie together.
+  __device__ static constexpr int place(int row, int group) { return (row % 8 * 2 + row / 8) * kGroups + group; }
   __device__ static constexpr float scale_factor(int row) { return row < 8 ? 0x1p22f : 0x1p18f; }
 };
 

@@ -1,7 +1,8 @@
 // How activations lie in memory between kernels: as operand B of the products, ready for one bulk copy a piece.
 //
 // Up to 16 rows are [k / 32][kTiles][32 lanes][16 bytes]: lane (g, q) holds row g of its tile of 8 rows, inputs 2 q, 2 q + 1,
-// 2 q + 8, 2 q + 9 of two k16 steps. One row alone is [k / 32][4 lanes][16 bytes]. More rows travel as wgmma wants them.
+// 2 q + 8, 2 q + 9 of two k16 steps. One row alone is [k / 32][4 lanes][16 bytes], in the
+// Hopper set plain. More rows travel as wgmma wants them.
 // Inputs beyond k are zero up to a whole piece.
 #pragma once
 
@@ -32,7 +33,13 @@ struct ActLayout {
     }
     const int step = k % 32 / 16, j = k % 16;
     const int word = step * 2 + j / 8, q = j % 8 / 2;
-    if (!tiles) return (static_cast<size_t>(k / 32) * 4 + q) * 8 + word * 2 + (k & 1);
+    if (!tiles) {
+#if QUINTET_CUDA_HOPPER
+      return static_cast<size_t>(k);
+#else
+      return (static_cast<size_t>(k / 32) * 4 + q) * 8 + word * 2 + (k & 1);
+#endif
+    }
     return (static_cast<size_t>(k / 32 * tiles + row / 8) * 32 + row % 8 * 4 + q) * 8 + word * 2 + (k & 1);
   }
 };

@@ -57,6 +57,7 @@ cudaError_t launch_chain(ChainParams& p, const LaunchSite& site) {
   const size_t bytes = static_cast<size_t>(p.stages * Ring::kStageBytes + p.scratch_bytes);
   if (const cudaError_t code = allow_shared<ChainParams>(kKernel, bytes); code != cudaSuccess) return code;
   const int blocks = std::min({most_blocks, site.multiprocessors, kMostBlocks});
+  p.grid_inverse = blocks == 1 ? 0 : 0xffffffffu / static_cast<uint32_t>(blocks) + 1;
   return launch_kernel<ChainParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kRowThreads + 128), .shared_bytes = bytes}, site);
 }
 

@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kRowThreads, 1) linear_row_sm80(const __grid_c
   const uint8_t *own = ring, *drained = ring + ring_bytes - Stage::kBytes;
   int turn = 0;
   for (int unit = first_unit; unit < units; unit += unit_step) {
-    float sum[2] = {};  // outputs g and g + 8 of the piece, in lanes with q = 0
+    RowSum<Format> sum = {};
     const uint4* x = reinterpret_cast<const uint4*>(memory) + first * kPieceLanes + q;
     for (int i = 0; i < count; i += Stage::kDepth, x += Stage::kDepth * kPieceLanes) {
       copy_async_wait_for(p.stages - 2);
@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(kRowThreads, 1) linear_row_sm80(const __grid_c
     }
     auto& slices = met[group][turn];
     if (q == 0) {
-      slices[slice][piece_row * 16 + g] = sum[0];
-      slices[slice][piece_row * 16 + g + 8] = sum[1];
+      slices[slice][piece_row * 16 + g] = sum.of(0);
+      slices[slice][piece_row * 16 + g + 8] = sum.of(1);
     }
     // One barrier of the group a unit: whoever writes this half again has passed the next one, which the readers here reach first.
     asm volatile("bar.sync %0,%1;" ::"r"(group + 1), "n"(kGroupThreads) : "memory");

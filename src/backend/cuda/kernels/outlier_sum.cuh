@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/kernels/params.h"
+#include "backend/cuda/kernels/row_inputs.cuh"
 
 namespace quintet::cuda {
 
@@ -41,14 +42,14 @@ struct OutlierEntries {
   }
 };
 
-/// The sum of one output and one row, by one thread; `row`: operand B of one row.
+/// The sum of one output and one row, by one thread; `row` lies as store_inputs() leaves it.
+template <bool kPlain>
 __device__ __forceinline__ float outlier_sum(OutlierEntries& of, const __half* row) {
-  const ActLayout layout = {.tiles = 0};
   float sum[kOutlierSums][1] = {};
   for (; of.left() > 0; of.advance())
 #pragma unroll
     for (int j = 0; j < kOutlierSums; ++j)
-      if (j < of.left()) sum[j][0] = fmaf(outlier_value(of.entry[j]), __half2float(row[layout.index(0, outlier_input(of.entry[j]))]), sum[j][0]);
+      if (j < of.left()) sum[j][0] = fmaf(outlier_value(of.entry[j]), __half2float(row[input_place<kPlain>(outlier_input(of.entry[j]))]), sum[j][0]);
   return meet_outlier_sums(sum, 0);
 }
 

@@ -295,6 +295,7 @@ struct ChainParams {
   ChainProgress* progress;
   float* shared_sums;        ///< [panels][kSlices][kPanel]: slices of panels that two blocks share
   int arriving_lanes;        ///< see ring_release
+  uint32_t grid_inverse;     ///< 2^32 over the blocks of the grid, rounded up; 0: one block
   int phases, dim;           ///< dim: head size of the attention
   int stages, scratch_bytes; ///< of shared memory: the ring, and what lies before it: the row, or what attention needs
   ChainPhase phase[kMostPhases];

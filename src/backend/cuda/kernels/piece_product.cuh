@@ -92,17 +92,52 @@ __device__ __forceinline__ void load_if(bool active, const uint4* from, uint4& b
                : "+r"(b.x), "+r"(b.y), "+r"(b.z), "+r"(b.w) : "r"(shared_address(from)), "r"(static_cast<int>(active)));
 }
 
-/// The same for one row alone, one piece of outputs and kPieces pieces of K that follow each other, `stride` bytes apart. The row
-/// is column 0 of operand B: four lanes hold it, x points to this lane's 16 bytes [k / 32][4], and sum has outputs g and g + 8
-/// in lanes with q = 0. The pieces are added one after the other; their groups' sums are chains of their own and run side by
-/// side. What counts is the number of instructions: an mma.sync takes the scheduler six cycles, each other one a cycle.
+/// The sums of one row by a piece: outputs g and g + 8 in lanes with q = 0. Where numbers are the weights themselves, all that the
+/// instruction adds to: what lanes without inputs bring meets other columns, and is never read.
+template <class Format>
+struct RowSum {
+  static constexpr int kKept = Format::kGroupSteps == 0 ? 4 : 2;
+  float v[kKept];
+  __device__ __forceinline__ float of(int upper) const { return v[upper * (kKept / 2)]; }
+};
+
+/// One row alone, one piece of outputs and kPieces pieces of K that follow each other, `stride` bytes apart. The row is column 0 of
+/// operand B: four lanes hold it, x points to this lane's 16 bytes [k / 32][4]. What counts is the number of instructions: an
+/// mma.sync takes the scheduler six cycles, each other one a cycle.
+///
+/// Where the numbers are the weights themselves: all steps of all pieces into one sum.
+template <class Format, int kPieces>
+__device__ __forceinline__ void add_row_flow(const uint8_t* weights, int stride, const uint4* x, int lane, RowSum<Format>& sum) {
+  constexpr int kSteps = Format::kPieceK / 16, kPairs = kPieces * kSteps / 2;
+  const bool holds_row = lane < 4;
+  typename Format::Regs regs[kPieces];
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) regs[i].load(weights + i * stride, lane);
+  uint4 b[2];  // in turn: inputs are asked for two steps before their use
+  any_value(b[0]), any_value(b[1]);
+  load_if(holds_row, x, b[0]);
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+    if (pair + 1 < kPairs) load_if(holds_row, x + (pair + 1) * 4, b[(pair + 1) % 2]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4& own = b[pair % 2];
+      uint32_t a[4];
+      Format::fragment(regs[pair / (kSteps / 2)], pair % (kSteps / 2) * 2 + half, a);
+      mma_f16(sum.v, a, half ? own.z : own.x, half ? own.w : own.y);
+    }
+  }
+}
+
+/// Where groups are scaled: the pieces are added one after the other; their groups' sums are chains of their own and run side by side.
 /// Formats with minima: `input_sums` are the sums of the inputs' groups (row_input_sums), or they are formed here, where null.
-template <class Format, int kPieces, bool kSumsGiven = true>
-__device__ __forceinline__ void add_row_run(const uint8_t* weights, int stride, const uint4* x, const float* input_sums, int lane, float (&sum)[2]) {
-  constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
-  constexpr int kTogether = Format::kGroupSteps == kSteps && (!Format::kHasMin || kSumsGiven) ? kPieces : 1;  // pieces whose chains alternate in the source
+template <class Format, int kPieces, bool kSumsGiven>
+__device__ __forceinline__ void add_row_groups(const uint8_t* weights, int stride, const uint4* x, const float* input_sums, int lane, RowSum<Format>& row_sum) {
+  constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps;
+  constexpr int kTogether = kGroup == kSteps && (!Format::kHasMin || kSumsGiven) ? kPieces : 1;  // pieces whose chains alternate in the source
   const int g = lane / 4;
   const bool holds_row = lane < 4;
+  auto& sum = row_sum.v;
 #pragma unroll
   for (int first = 0; first < kPieces; first += kTogether) {
     const uint8_t* own[kTogether];
@@ -118,7 +153,6 @@ __device__ __forceinline__ void add_row_run(const uint8_t* weights, int stride, 
 #pragma unroll
     for (int group = 0; group < kSteps / kGroup; ++group) {
       float d[kTogether][4] = {}, ones[4] = {};
-      if constexpr (Format::kGroupSteps == 0) d[0][0] = sum[0], d[0][2] = sum[1];
 #pragma unroll
       for (int within = 0; within < kGroup; ++within) {
         const int step = group * kGroup + within, half = step % 2;
@@ -137,12 +171,8 @@ __device__ __forceinline__ void add_row_run(const uint8_t* weights, int stride, 
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
-        if constexpr (Format::kGroupSteps == 0) {
-          sum[0] = d[i][0], sum[1] = d[i][2];
-        } else {
-          sum[0] = fmaf(d[i][0], Format::scale(own[i], group, g), sum[0]);
-          sum[1] = fmaf(d[i][2], Format::scale(own[i], group, g + 8), sum[1]);
-        }
+        sum[0] = fmaf(d[i][0], Format::scale(own[i], group, g), sum[0]);
+        sum[1] = fmaf(d[i][2], Format::scale(own[i], group, g + 8), sum[1]);
         if constexpr (Format::kHasMin) {
           const float inputs = kSumsGiven ? input_sums[(first + i) * (kSteps / kGroup) + group] : ones[0];
           sum[0] = fmaf(inputs, -Format::minimum(own[i], group, g), sum[0]);
@@ -151,6 +181,13 @@ __device__ __forceinline__ void add_row_run(const uint8_t* weights, int stride, 
       }
     }
   }
+}
+
+/// Either.
+template <class Format, int kPieces, bool kSumsGiven = true>
+__device__ __forceinline__ void add_row_run(const uint8_t* weights, int stride, const uint4* x, const float* input_sums, int lane, RowSum<Format>& sum) {
+  if constexpr (Format::kGroupSteps == 0) add_row_flow<Format, kPieces>(weights, stride, x, lane, sum);
+  else add_row_groups<Format, kPieces, kSumsGiven>(weights, stride, x, input_sums, lane, sum);
 }
 
 /// The sums of groups [first, first + 8) of a row's `groups` groups of inputs (operand B of one row) into `sums`, by a warp; each is

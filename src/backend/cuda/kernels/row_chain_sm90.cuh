@@ -3,8 +3,8 @@
 //
 // A product: a block works on four slices of 64 outputs at a time, four warps a slice. One more warp keeps the ring full; two
 // add the slices up, write them and tell the other blocks, so that the others go on at once. The numbers are those of every
-// other product kernel (piece_product.cuh): a warp forms one slice of 16 outputs, and the slices meet in order. Attention: one
-// block a kv head, as in attend.cuh, while the others' rings fill.
+// other product kernel (piece_product.cuh): four warps form one slice of 64 outputs by wgmma (row_wgmma.cuh), or each a slice of 16
+// where groups are scaled, and the slices meet in order. Attention: one block a kv head, as in attend.cuh, while the others' rings fill.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -19,6 +19,7 @@
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/ring.cuh"
 #include "backend/cuda/kernels/row_norm.cuh"
+#include "backend/cuda/kernels/row_wgmma.cuh"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
@@ -42,18 +43,16 @@ struct RowShare {
   static constexpr int kWorthSharing = 48 * 1024;
   int begin, end, items;
 
-  __device__ RowShare(int panels, int slice_bytes) : items(panels * kSlices) {
-    const int blocks = gridDim.x, most = (panels + blocks - 1) / blocks * kSlices, least = (items + blocks - 1) / blocks;
+  /// Quotients by one multiplication each (`grid_inverse`: ChainParams): divisions, by every warp in every phase, took a microsecond.
+  __device__ __forceinline__ RowShare(int panels, int slice_bytes, uint32_t grid_inverse) : items(panels * kSlices) {
+    const auto over_grid = [&](int x) { return grid_inverse ? static_cast<int>(__umulhi(x, grid_inverse)) : x; };
+    const int blocks = gridDim.x, block = blockIdx.x, most = over_grid(panels + blocks - 1) * kSlices, least = over_grid(items + blocks - 1);
     const bool shared = (most - least) * static_cast<int64_t>(slice_bytes) > kWorthSharing;
-    begin = bound(blockIdx.x, shared), end = bound(blockIdx.x + 1, shared);
+    const int units = shared ? items : panels, unit = shared ? 1 : kSlices;
+    begin = over_grid(units * block) * unit, end = over_grid(units * (block + 1)) * unit;
   }
   /// The block that has an item of a shared panel.
   __device__ int block_of(int item) const { return ((item + 1) * gridDim.x - 1) / items; }
-
- private:
-  __device__ int bound(int block, bool shared) const {
-    return shared ? static_cast<int>(items * block / gridDim.x) : static_cast<int>(items / kSlices * block / gridDim.x) * kSlices;
-  }
 };
 
 /// Attention's threads within a block of the chain: kThreads of it, from 0 on.
@@ -109,19 +108,31 @@ __device__ __forceinline__ void chain_attend(const ChainParams& p, const ChainPh
 /// behind them: three microseconds instead of one.
 inline constexpr int kRowWindowBytes = 68 * 1024;
 
+/// What a phase's copies are told; no pieces: none. Asked for two phases ahead: parameters that are met the first time take microseconds,
+/// and memory would idle meanwhile.
+struct ChainWeights {
+  const uint8_t* panels = nullptr;
+  int n = 0, pieces = 0;
+};
+__device__ __forceinline__ ChainWeights weights_of(const ChainParams& p, int number) {
+  ChainWeights weights;
+  if (number < p.phases && p.phase[number].kind != PhaseKind::attend) weights = {.panels = p.phase[number].weights, .n = p.phase[number].n, .pieces = p.phase[number].pieces};
+  return weights;
+}
+
 /// Fills the ring for all phases: a lane for each item in work.
 template <class Format>
 __device__ __forceinline__ void fill_chain(const ChainParams& p, uint64_t* full, uint64_t* empty, uint8_t* ring, int which) {
   using Ring = RowRing<Format>;
   RingFiller filler(full, empty, ring + which * Ring::kSliceBytes, p.stages, Ring::kStageBytes);
-  for (int i = 0; i < p.phases; ++i) {
-    const ChainPhase& phase = p.phase[i];
-    if (phase.kind == PhaseKind::attend) continue;
-    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes);
+  ChainWeights phase = weights_of(p, 0), next = weights_of(p, 1), after = weights_of(p, 2);
+  for (int i = 0; i < p.phases; ++i, phase = next, next = after, after = weights_of(p, i + 2)) {
+    if (phase.pieces == 0) continue;
+    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes, p.grid_inverse);
     const int steps = Ring::steps(phase.pieces);
     for (int item = share.begin + which; item - which < share.end; item += kRowItems) {
       const int slice = item % kSlices, first = slice_begin(phase.pieces, slice), count = item < share.end ? slice_begin(phase.pieces, slice + 1) - first : 0;
-      const uint8_t* from = phase.weights + (static_cast<size_t>(item / kSlices) * phase.pieces + first) * Ring::kPanelBytes;
+      const uint8_t* from = phase.panels + (static_cast<size_t>(item / kSlices) * phase.pieces + first) * Ring::kPanelBytes;
       const int window = max(2, kRowWindowBytes / (min(kRowItems, share.end - (item - which)) * Ring::kSliceBytes));
       for (int step = 0; step < steps; ++step, from += Ring::kSliceBytes) {
         filler.keep_within(window);
@@ -145,11 +156,10 @@ __device__ __forceinline__ void make_row(const ChainPhase& phase, const uint32_t
     NormedRow normed;
     normed.load_early(norm);  // the residual stream is two phases old
     wait();
-    normed.make(norm, reinterpret_cast<__half*>(row), phase.pieces * Format::kPieceK);
+    normed.make<kByWgmma<Format>>(norm, reinterpret_cast<__half*>(row), phase.pieces * Format::kPieceK);
     return;
   }
   const uint4* from = phase.x + threadIdx.x;
-  uint4* to = reinterpret_cast<uint4*>(row) + threadIdx.x;
   const int count = (phase.pieces * Format::kPieceK / 8 - static_cast<int>(threadIdx.x) + kRowThreads - 1) / kRowThreads;
   wait();
   constexpr int kAtOnce = 8;
@@ -160,8 +170,9 @@ __device__ __forceinline__ void make_row(const ChainPhase& phase, const uint32_t
       if (i + j < count) v[j] = load_l2(from + (i + j) * kRowThreads);
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j)
-      if (i + j < count) to[(i + j) * kRowThreads] = v[j];
+      if (i + j < count) store_inputs<kByWgmma<Format>>(row, (threadIdx.x + (i + j) * kRowThreads) * 8, v[j]);
   }
+  if constexpr (kByWgmma<Format>) fence_row();
   named_barrier<1, kRowThreads>();
 }
 #endif
@@ -229,7 +240,7 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
       target += p.attend.kv_heads;
       continue;
     }
-    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * RowRing<Format>::kPanelBytes);
+    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * RowRing<Format>::kPanelBytes, p.grid_inverse);
     for (int item = share.begin; item < share.end; item += kRowItems, ++round) {
       float v[kRowItems], outliers = 0;
       if (phase.outliers.begin) {
@@ -238,7 +249,7 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
         const bool begins = panel * kSlices < share.end;
         OutlierEntries entries(phase.outliers, begins ? panel * kPanel + t : 0);
         if (item == share.begin) barrier_wait(row_barriers.made, rows & 1);
-        if (begins) outliers = outlier_sum(entries, reinterpret_cast<const __half*>(row));
+        if (begins) outliers = outlier_sum<kByWgmma<Format>>(entries, reinterpret_cast<const __half*>(row));
       }
       barrier_wait(met_full + round % 2 * 8, round / 2 & 1);
 #pragma unroll
@@ -283,7 +294,8 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   __shared__ MetSlices met;
   __shared__ __align__(16) uint8_t ahead[4][sizeof(ChainPhase)];  // the next phases: parameters come slowly the first time
   uint8_t *row = memory, *ring = memory + p.scratch_bytes;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  int lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     ring_init(full, empty, p.stages, kRowItems, kRowWarps * p.arriving_lanes);
     ring_init(met_full, met_free, 2, kRowWarps * p.arriving_lanes, kPanel / 32 * p.arriving_lanes);
@@ -308,7 +320,8 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   const int which = warp / (kPanel / 16), piece_row = warp % (kPanel / 16), g = lane / 4, q = lane % 4;
   constexpr int kPieceLanes = Format::kPieceK / 32 * 4, kDepth = Ring::kDepth;  // 16 bytes each of a piece's inputs
   const uint8_t* own_ring = ring + which * Ring::kSliceBytes + piece_row * Format::kPieceBytes;
-  const uint32_t full_at = shared_address(full), empty_at = shared_address(empty);
+  uint32_t full_at = shared_address(full), empty_at = shared_address(empty);
+  keep(full_at), keep(empty_at), keep(lane);
   prepare_format<Format>(threadIdx.x, kRowThreads);
   wait_for_previous();  // and with it the counters' last use
   static_assert(sizeof(ChainPhase) % 16 == 0 && sizeof(ChainPhase) / 16 <= 32);
@@ -316,10 +329,10 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
     const bool own = number < p.phases && lane < static_cast<int>(sizeof(ChainPhase) / 16);
     return own ? reinterpret_cast<const uint4*>(&p.phase[number])[lane] : uint4{};
   };
-  const auto keep = [&](int number, uint4 part) {
+  const auto keep_ahead = [&](int number, uint4 part) {
     if (lane < static_cast<int>(sizeof(ChainPhase) / 16)) reinterpret_cast<uint4*>(ahead[number % 4])[lane] = part;
   };
-  if (warp < 2) keep(warp, parameters_of(warp));
+  if (warp < 2) keep_ahead(warp, parameters_of(warp));
   named_barrier<1, kRowThreads>();
   int stage = 0;
   uint32_t parity = 0, round = 0, arrived = 0;  // arrived: of *p.progress, once the phases before are done
@@ -337,12 +350,12 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
       continue;
     }
 
-    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes);
+    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes, p.grid_inverse);
     // Two warps look one and two phases ahead: attention does not.
     const int later = warp >= kRowWarps - 2 ? number + kRowWarps - warp : p.phases;
     const uint4 part = parameters_of(later);
     make_row<Format>(phase, &p.progress->arrived, arrived, row, [&] {
-      if (later < p.phases) keep(later, part);
+      if (later < p.phases) keep_ahead(later, part);
     });
     if (phase.outliers.begin) {
       ring_release(shared_address(&row_made), lane, p.arriving_lanes);
@@ -358,26 +371,32 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
     for (int item = share.begin; item < share.end; item += kRowItems) {
       const int own = item + which, slice = own % kSlices, first = slice_begin(phase.pieces, slice);
       int left = own < share.end ? slice_begin(phase.pieces, slice + 1) - first : 0;
-      float sum[2] = {};  // outputs g and g + 8 of the piece, in lanes with q = 0
-      const uint4* inputs = reinterpret_cast<const uint4*>(row) + first * kPieceLanes + q;
+      ChainSum<Format> sum = {};
+      const uint4* inputs = reinterpret_cast<const uint4*>(row) + first * kPieceLanes + (kByWgmma<Format> ? 0 : q);
       const float* sums = input_sums + first * Ring::kPieceGroups;
       for (int step = 0; step < steps; ++step) {
         barrier_wait(full_at + stage * 8, parity);
         const uint8_t* weights = own_ring + stage * Ring::kStageBytes;
+        const auto add = [&]<int kPieces>(int i) {
+          const uint8_t* from = weights + i * Ring::kPanelBytes;
+          if constexpr (kByWgmma<Format>) add_row_wgmma<Format, kPieces>(from, Ring::kPanelBytes, inputs + i * kPieceLanes, lane, sum);
+          else add_row_run<Format, kPieces>(from, Ring::kPanelBytes, inputs + i * kPieceLanes, sums + i * Ring::kPieceGroups, lane, sum);
+        };
         if (left >= kDepth) {
-          add_row_run<Format, kDepth>(weights, Ring::kPanelBytes, inputs, sums, lane, sum);
+          add.template operator()<kDepth>(0);
         } else {
-          for (int i = 0; i < left; ++i) add_row_run<Format, 1>(weights + i * Ring::kPanelBytes, 0, inputs + i * kPieceLanes, sums + i * Ring::kPieceGroups, lane, sum);
+          for (int i = 0; i < left; ++i) add.template operator()<1>(i);
         }
         left -= kDepth, inputs += kDepth * kPieceLanes, sums += kDepth * Ring::kPieceGroups;
         ring_release(empty_at + stage * 8, lane, p.arriving_lanes);
         if (++stage == p.stages) stage = 0, parity ^= 1;
       }
 
+      if constexpr (kByWgmma<Format>) sum.settle();
       barrier_wait(shared_address(met_free) + round % 2 * 8, (round / 2 & 1) ^ 1);  // the round before the last is added up
       if (q == 0) {
         float* to = met[round % 2][which] + piece_row * 16 + g;
-        to[0] = sum[0], to[8] = sum[1];
+        to[0] = sum.of(0), to[8] = sum.of(1);
       }
       ring_release(shared_address(met_full) + round % 2 * 8, lane, p.arriving_lanes);
       ++round;

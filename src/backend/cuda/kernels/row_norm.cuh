@@ -7,13 +7,14 @@
 #include "backend/cuda/kernels/inverse_rms.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/path.h"
+#include "backend/cuda/kernels/row_inputs.cuh"
 #include "backend/cuda/kernels/slices.cuh"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 inline constexpr int kRowWarps = 16, kRowThreads = kRowWarps * 32;  ///< that compute, of a block of row_chain
 
-/// The norm of p's row into `row` (operand B of one row, zeros up to `inputs`), by kRowThreads threads. The tree is that of
+/// The norm of p's row into `row` (as store_inputs() has it, zeros up to `inputs`), by kRowThreads threads. The tree is that of
 /// chunk_sum.cuh: four chunks at a time, 128 threads each.
 struct NormedRow {
   static constexpr int kRounds = kRowNormRounds;  // kRowWarps / 4 chunks each
@@ -28,6 +29,7 @@ struct NormedRow {
       load_8(p.residual + column, kept[i]);
     });
   }
+  template <bool kPlain>
   __device__ __forceinline__ void make(const RowNorm& p, __half* row, int inputs) {
     __shared__ __align__(16) float warp_sums[kRounds * kRowWarps];  // [chunk][4]
     if (p.partial) {
@@ -65,13 +67,11 @@ struct NormedRow {
     const float scale = inverse_rms(sum, p.hidden, p.eps);
     each([&](int i, int column) {
       if (column >= inputs) return;
-      // A thread's 8 columns are one word of each of the four lanes that hold 32 inputs.
-      const ActLayout layout = {.tiles = 0};
-      __half* to = row + layout.index(0, column);
+      half2 v[4];
 #pragma unroll
       for (int j = 0; j < 8; j += 2)
-        *reinterpret_cast<half2*>(to + j * 4) =
-            column < p.hidden ? __floats2half2_rn(kept[i][j] * scale * weight[i][j], kept[i][j + 1] * scale * weight[i][j + 1]) : __float2half2_rn(0.f);
+        v[j / 2] = column < p.hidden ? __floats2half2_rn(kept[i][j] * scale * weight[i][j], kept[i][j + 1] * scale * weight[i][j + 1]) : __float2half2_rn(0.f);
+      store_inputs<kPlain>(reinterpret_cast<uint8_t*>(row), column, *reinterpret_cast<const uint4*>(v));
     });
     if (p.residual_out && blockIdx.x == 0)
       each([&](int i, int column) {
@@ -80,6 +80,7 @@ struct NormedRow {
         to[0] = make_float4(kept[i][0], kept[i][1], kept[i][2], kept[i][3]);
         to[1] = make_float4(kept[i][4], kept[i][5], kept[i][6], kept[i][7]);
       });
+    if constexpr (kPlain) fence_row();
     named_barrier<1, kRowThreads>();
   }
 
