@@ -84,13 +84,13 @@ class Chooser {
     make_groups();
     // Each layer for itself and for every trial before it; then what each trial makes of the head.
     all_steps_ = static_cast<uint64_t>(config_.layers) + 2 * groups_.size();
-    const auto text = load_text(source_, {});
-    if (!text)
-      return bad_input(fmt::format("{}; allowed with auto is a model with a tokenizer", text.error().message));
-    TRY_ASSIGN(tokens_, calibration_sequences(*(*text)->tokenizer,
-                                              {.text = options_.calibration_text, .special = options_.calibration_special},
-                                              options_.samples, options_.length));
-    take_probe();
+    const int64_t held_out = (request_.probe_tokens + options_.length - 1) / options_.length;
+    TRY_ASSIGN(tokens_, calibration_sequences({.source = source_,
+                                               .config = config_,
+                                               .text = {.text = options_.calibration_text, .special = options_.calibration_special},
+                                               .samples = options_.samples + held_out,
+                                               .length = options_.length}));
+    take_probe(held_out);
     TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::make(request_.beside));
     TRY(walk(folder.path()));
     return choose();
@@ -130,19 +130,23 @@ class Chooser {
     }
   }
 
-  /// The first tokens of the calibration sequences, as many as are asked for.
-  void take_probe() {
+  /// The last sequences, which GPTQ then does not see: what it learns of its own text by heart would look like quality. Where
+  /// the text is too short for more than was asked for, the first ones, which it sees.
+  void take_probe(int64_t held_out) {
+    const bool enough = static_cast<int64_t>(tokens_.size()) == options_.samples + held_out;
+    const auto from = enough ? tokens_.end() - held_out : tokens_.begin();
     int64_t left = request_.probe_tokens;
-    for (const auto& sequence : tokens_) {
-      if (left <= 0) break;
-      const auto count = std::min<int64_t>(left, static_cast<int64_t>(sequence.size()));
+    for (auto sequence = from; sequence != tokens_.end() && left > 0; ++sequence) {
+      const auto count = std::min<int64_t>(left, static_cast<int64_t>(sequence->size()));
       left -= count;
       probe_rows_ += count;
-      probe_.emplace_back(sequence.begin(), sequence.begin() + static_cast<std::ptrdiff_t>(count));
+      probe_.emplace_back(sequence->begin(), sequence->begin() + static_cast<std::ptrdiff_t>(count));
     }
+    if (enough) tokens_.erase(from, tokens_.end());
   }
 
-  /// Rows behind the layers so far, [groups, probe rows, hidden]: of group i the model with that group's probe alone.
+  /// Rows behind the layers so far, [groups + 1, probe rows, hidden]: of group i the model with that group's probe alone, last
+  /// the source.
   float* trial(size_t group) {
     return trials_->row_in(static_cast<int64_t>(group) * probe_rows_);
   }
@@ -156,7 +160,7 @@ class Chooser {
     std::error_code error;
     fs::create_directory(trials, error);
     if (error) return io_error(fmt::format("{}: {}", trials, error.message()));
-    TRY_ASSIGN(HiddenStates rows, HiddenStates::open(trials, {.tokens = static_cast<int64_t>(groups_.size()) * probe_rows_,
+    TRY_ASSIGN(HiddenStates rows, HiddenStates::open(trials, {.tokens = static_cast<int64_t>(groups_.size() + 1) * probe_rows_,
                                                               .hidden = config_.hidden,
                                                               .files = 1}));
     trials_.emplace(std::move(rows));
@@ -166,6 +170,7 @@ class Chooser {
                                                      .tokens = tokens_,
                                                      .threads = options_.threads},
                                                     std::move(states), 0));
+    TRY(calibration_->embed(probe_, base_rows()));
     std::optional<QuantizedMatrix> table, head;  // probes
     size_t begun = 0;                            // groups whose trial has rows
     for (; begun < groups_.size() && groups_[begun].tasks.front()->place.layer < 0; ++begun) {
@@ -192,6 +197,7 @@ class Chooser {
         TRY(try_group(begun));
         TRY(step());
       }
+      TRY(calibration_->through(probe_, base_rows()));
     }
     for (; begun < groups_.size(); ++begun) {  // a head of its own
       TRY(measure(groups_[begun], nullptr));
@@ -208,8 +214,7 @@ class Chooser {
                         {.damping = options_.damping, .act_order = options_.act_order}, options_.threads);
   }
 
-  /// Of the source, behind all layers.
-  const float* base_rows() { return calibration_->leaving(); }
+  float* base_rows() { return trial(groups_.size()); }
 
   bool has_trial(size_t group) const { return groups_[group].tried; }
 
@@ -309,7 +314,7 @@ class Chooser {
     std::map<std::string, HostWeight, std::less<>> views;
     for (const auto& [name, made] : group.probes) views.emplace(name, made.view(name));
     TRY(calibration_->replace(input, views));
-    std::copy_n(calibration_->entered(), probe_rows_ * config_.hidden, trial(index));
+    std::copy_n(base_rows(), probe_rows_ * config_.hidden, trial(index));
     TRY(calibration_->through(probe_, trial(index)));
     group.probes.clear();
     group.tried = true;

@@ -14,7 +14,8 @@ namespace quintet {
 
 struct ChooseRequest {
   uint64_t target_bytes = 0;  ///< of all tensors, as they will be stored
-  int64_t probe_tokens = 512; ///< on which the loss is measured
+  /// On which the loss is measured: of the calibration text, beside what GPTQ sees where it is long enough.
+  int64_t probe_tokens = 512;
   std::string beside;         ///< working files lie in a folder whose name begins with this path
   /// done of all steps. false: stop (cancelled).
   std::function<bool(uint64_t done, uint64_t all)> progress;

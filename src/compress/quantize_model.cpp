@@ -157,20 +157,11 @@ class Quantizer {
   // --- calibration ---
 
   Status start_calibration(size_t first_task, int entering) {
-    const auto text = load_text(source_, {});
-    if (!text)
-      return bad_input(fmt::format("{}; allowed with calibration is a model with a tokenizer", text.error().message));
-    if (options_.length > config_.context)
-      return bad_input(fmt::format("--length: found {}, allowed are at most {} (what {} was made for)",
-                                   options_.length, config_.context, source_));
-    TRY_ASSIGN(tokens_, calibration_sequences(*(*text)->tokenizer,
-                                              {.text = options_.calibration_text, .special = options_.calibration_special},
-                                              options_.samples, options_.length));
-    for (const auto& sequence : tokens_)
-      for (const TokenId token : sequence)
-        if (token >= config_.vocabulary)
-          return bad_input(fmt::format("{}: the tokenizer gives token {}, allowed are those below {}", source_, token,
-                                       config_.vocabulary));
+    TRY_ASSIGN(tokens_, calibration_sequences({.source = source_,
+                                               .config = config_,
+                                               .text = {.text = options_.calibration_text, .special = options_.calibration_special},
+                                               .samples = options_.samples,
+                                               .length = options_.length}));
     const auto tokens = static_cast<int64_t>(tokens_.size()) * options_.length;
     if (!std::exchange(calibration_warned_, true)) warn_of_calibration(tokens);
     // The first layer that is still to come: the embedding stands before the layers, output norm and head behind.

@@ -1,14 +1,19 @@
-// The parts that formats are chosen by: bytes spent where they save most, and errors measured on some rows.
+// How formats are chosen: bytes spent where they save most, errors measured on some rows, and groups of tensors tried.
 #include <gtest/gtest.h>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <fstream>
 #include <random>
 
+#include "backend/cpu/cpu.h"
+#include "compress/choose_formats.h"
 #include "compress/encode_matrix.h"
 #include "compress/format_budget.h"
 #include "compress/format_errors.h"
+#include "model/model.h"
 
 namespace quintet {
 namespace {
@@ -127,6 +132,79 @@ TEST(FormatErrors, WhatGptqCannotRoundIntoLosesMoreBesideWhatItCan) {
   EXPECT_EQ((*gptq)[2], (*nearest)[2]);  // 8-bit integers, too, are GPTQ's
   EXPECT_GT((*gptq)[1], 1.3 * (*nearest)[1]);
   EXPECT_LT((*gptq)[1], 10 * (*nearest)[1]);
+}
+
+const std::string kRoot = QUINTET_SOURCE_DIR;
+
+std::string read_licence() {
+  std::ifstream file(kRoot + "/LICENSE");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Of a tiny model.
+Result<ChosenFormats> choose(const std::string& name, const QuantizeOptions& asked, const ChooseRequest& request,
+                             const std::string& calibration = read_licence()) {
+  QuantizeOptions options = asked;
+  options.method = QuantizeMethod::gptq;
+  options.threads = 1;
+  options.calibration_text = calibration;
+  ChooseRequest with_folder = request;
+  with_folder.beside = testing::TempDir() + "choose-" + std::to_string(::getpid());
+  const auto backend = make_cpu_backend({.threads = 1});
+  return choose_formats(kRoot + "/tests/golden/data/tiny/" + name, *backend, options, with_folder);
+}
+
+TEST(ChooseFormats, EveryTensorIsOfOneGroupAndWasTried) {
+  for (const auto& [name, expected] : {std::pair("llama3", std::vector<std::string>{"q, k", "v"}), std::pair("phi3.gguf", std::vector<std::string>{"q, k, v"})}) {
+    SCOPED_TRACE(name);
+    const auto chosen = choose(name, {.samples = 4, .length = 64}, {.target_bytes = 1'000'000, .probe_tokens = 64});
+    ASSERT_TRUE(chosen) << chosen.error().message;
+    std::vector<std::string> names, qkv;
+    for (const FormatChoice& choice : chosen->choices) {
+      names.insert(names.end(), choice.tensors.begin(), choice.tensors.end());
+      EXPECT_GT(choice.probe_kl, 0) << choice.name;
+      const bool layer = choice.name.starts_with("layer");
+      EXPECT_EQ(integer_format(choice.probe)->bits, layer ? 3 : 4) << choice.name;
+      if (choice.name.starts_with("layer 0: ")) qkv.push_back(choice.name.substr(9));
+    }
+    for (const std::string& part : expected) EXPECT_EQ(std::ranges::count(qkv, part), 1) << part;
+    EXPECT_EQ(qkv.size(), expected.size() + 3);
+    EXPECT_EQ(names.size(), chosen->overrides.size());
+    std::ranges::sort(names);
+    EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
+    EXPECT_EQ(chosen->expected_kl, 0) << "there is room for all as they are";
+  }
+}
+
+TEST(ChooseFormats, TriesOnTextThatGptqDoesNotSeeWhereThereIsEnough) {
+  const auto text = load_text(kRoot + "/tests/golden/data/tiny/llama3", {});
+  ASSERT_TRUE(text);
+  const std::string licence = read_licence();
+  const auto first_tokens = [&](std::string_view from, size_t tokens) {
+    size_t bytes = 0;
+    while ((*text)->tokenizer->encode(from.substr(0, bytes), {}).size() < tokens) ++bytes;
+    return std::string(from.substr(0, bytes));
+  };
+  // Five stretches of 64 tokens, the fifth of which is another in each text. All tensors get the smallest format: what that loses
+  // beside the probe comes from the inputs that were calibrated on.
+  const QuantizeOptions options{.samples = 4, .length = 64};
+  const std::string begin = first_tokens(licence, 262);
+  std::vector<std::vector<FormatChoice>> choices;
+  for (const std::string& end : {first_tokens(licence.substr(2000), 80), first_tokens(licence.substr(5000), 80), std::string()}) {
+    auto chosen = choose("llama3", options, {.target_bytes = 23'600, .probe_tokens = 64}, begin + end);
+    ASSERT_TRUE(chosen) << chosen.error().message;
+    choices.push_back(std::move(chosen->choices));
+  }
+  int others = 0, first = 0;
+  for (size_t i = 0; i < choices[0].size(); ++i) {
+    const FormatChoice &one = choices[0][i], &two = choices[1][i], &none = choices[2][i];
+    EXPECT_EQ(one.format, two.format);
+    EXPECT_NEAR(one.expected_kl / one.probe_kl, two.expected_kl / two.probe_kl, 1e-9) << one.name;
+    others += one.probe_kl != two.probe_kl;
+    first += one.probe_kl != none.probe_kl;
+  }
+  EXPECT_EQ(others, static_cast<int>(choices[0].size()));
+  EXPECT_EQ(first, static_cast<int>(choices[0].size())) << "without a fifth stretch they are tried on the first one";
 }
 
 }  // namespace
