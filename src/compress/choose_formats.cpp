@@ -102,7 +102,7 @@ class Chooser {
     return Error{ErrorKind::cancelled, "stopped by a signal"};
   }
 
-  /// Tensors that share an input, but v, which bears less than q and k, apart from them.
+  /// Tensors that share an input; v apart from q and k, since it needs more bits than they do.
   void make_groups() {
     static constexpr std::string_view kNames[] = {"q, k, v", "attention output", "gate, up", "down"};
     const int64_t keys_end = int64_t{config_.heads + config_.kv_heads} * config_.head_dim;
@@ -151,7 +151,8 @@ class Chooser {
     return trials_->row_in(static_cast<int64_t>(group) * probe_rows_);
   }
 
-  /// Layer after layer: its inputs' moments, all trials before it, then its own. One layer's weights are in memory.
+  /// Layer after layer: its inputs' Hessians, all trials before it, then its own, then the source's rows, on which those begin.
+  /// One layer's weights are in memory.
   Status walk(const std::string& folder) {
     int64_t tokens = 0;
     for (const auto& sequence : tokens_) tokens += static_cast<int64_t>(sequence.size());
