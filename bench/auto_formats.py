@@ -67,7 +67,10 @@ def main():
             line(name, r, "")
         for budget in args.budget:
             allowed = uniform[budget]["tensor_bytes"] if budget in uniform else int(budget)
-            best = min((name for name, r in uniform.items() if r["tensor_bytes"] <= allowed), key=lambda name: uniform[name]["kl_mean"])
+            fitting = [name for name, r in uniform.items() if r["tensor_bytes"] <= allowed]
+            if not fitting:
+                sys.exit(f"--budget: found {budget}, allowed are the bytes of the smallest uniform model and more")
+            best = min(fitting, key=lambda name: uniform[name]["kl_mean"])
             row = f"auto, {allowed / 1e6:.2f} MB"
             r = result(row, f"--method auto --target-bytes {allowed}B")
             line(row, r, f"{r['kl_mean'] / uniform[best]['kl_mean']:.2f} ({best})")
