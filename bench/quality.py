@@ -30,6 +30,7 @@ ROWS = {
     "rtn int4 g32": "--method rtn --group-size 32",
     "rtn int4 g128 asymmetric": "--method rtn --asymmetric",
     "outlier 0.1 % by magnitude": f"--method outlier --select magnitude {SHARE}",
+    "outlier 0.1 % by magnitude, shares by error": "--method outlier --select magnitude --outliers auto=0.1",
     "range search alone": "--method outlier --outliers 0 CALIBRATION",
     "outlier 0.1 % by activation": f"--method outlier {SHARE} CALIBRATION",
     "outlier 0.5 % by activation": "--method outlier --outliers 0.5 CALIBRATION",

@@ -188,13 +188,14 @@ class QuantizeVerb : public Verb {
   }
 
   static std::string choice_line(const FormatChoice& c) {
-    return fmt::format("{:<32} {:<14} {:>10}  KL {:.5f} in 3 bits, {:.5f} expected\n", c.name, format_info(c.format).name,
-                       format_bytes(c.bytes), c.probe_kl, c.expected_kl);
+    return fmt::format("{:<32} {:<14} {:>10}  KL {:.5f} as {}, {:.5f} expected\n", c.name, format_info(c.format).name,
+                       format_bytes(c.bytes), c.probe_kl, format_info(c.probe).name, c.expected_kl);
   }
 
   static std::string choice_json(const FormatChoice& c) {
     const Json line = {{"choice", c.name},         {"tensors", c.tensors}, {"format", std::string(format_info(c.format).name)},
-                       {"bytes", c.bytes},         {"probe_kl", c.probe_kl}, {"expected_kl", c.expected_kl}};
+                       {"bytes", c.bytes},         {"probe", std::string(format_info(c.probe).name)},
+                       {"probe_kl", c.probe_kl},   {"expected_kl", c.expected_kl}};
     return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }
 

@@ -5,17 +5,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/parallel.h"
 #include "base/units.h"
+#include "compress/format_budget.h"
+#include "compress/format_errors.h"
 #include "compress/layer_calibration.h"
 #include "compress/tensor_plan.h"
 #include "model/config_reader.h"
@@ -27,40 +29,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr IntegerFormat kProbe{.bits = 3, .group = 128};
+/// What a group is tried in: losses large enough to be told from what 16-bit activations round, and small enough to add up.
+/// Embedding and head in 3 bits lose so much that nothing is in proportion to it any more.
+constexpr IntegerFormat kProbe{.bits = 3, .group = 128}, kTableProbe{.bits = 4, .group = 128};
 constexpr uint64_t kDriverBytes = uint64_t{768} << 20;  // context, kernels, graphs
 constexpr int32_t kStepRows = 512;
-
-/// The formats that are tried, smallest first; groups shrink where a row is no whole number of them.
-constexpr std::array kCandidates = {
-    IntegerFormat{3, 128, false}, IntegerFormat{3, 64, false},  IntegerFormat{3, 32, false},
-    IntegerFormat{4, 128, false}, IntegerFormat{4, 64, false},  IntegerFormat{4, 64, true},
-    IntegerFormat{4, 32, true},   IntegerFormat{8, 128, false}, IntegerFormat{8, 32, false}};
-
-/// A format of a group of tensors, and what it costs.
-struct Option {
-  WeightFormat format = WeightFormat::f16;
-  bool changed = false;
-  uint64_t bytes = 0;
-  double error = 0;  ///< of the output: sum of e H e^T
-  double kl = 0;
-};
 
 struct Group {
   FormatChoice choice;
   std::vector<const TensorTask*> tasks;
-  std::vector<Option> options;  ///< by bytes; each costs more and loses less than the one before
-  std::map<std::string, QuantizedMatrix, std::less<>> probes;  ///< in 3 bits, until they were tried
+  std::vector<FormatOption> options;  ///< as keep_hull() leaves them
+  std::map<std::string, QuantizedMatrix, std::less<>> probes;  ///< until they were tried
   bool tried = false;
-  double probe_error = 0;
-  size_t at = 0;
 };
-
-std::optional<IntegerFormat> fitted(IntegerFormat format, int64_t k) {
-  while (format.group >= 32 && k % format.group != 0) format.group /= 2;
-  if (format.group < 32) return std::nullopt;
-  return format;
-}
 
 /// Of one row of logits: log of the sum of exponentials.
 double log_sum(const float* logits, int32_t vocabulary) {
@@ -103,16 +84,15 @@ class Chooser {
     make_groups();
     // Each layer for itself and for every trial before it; then what each trial makes of the head.
     all_steps_ = static_cast<uint64_t>(config_.layers) + 2 * groups_.size();
-    const auto text = load_text(source_, {});
-    if (!text)
-      return bad_input(fmt::format("{}; allowed with auto is a model with a tokenizer", text.error().message));
-    TRY_ASSIGN(tokens_, calibration_sequences(*(*text)->tokenizer,
-                                              {.text = options_.calibration_text, .special = options_.calibration_special},
-                                              options_.samples, options_.length));
-    take_probe();
+    const int64_t held_out = (request_.probe_tokens + options_.length - 1) / options_.length;
+    TRY_ASSIGN(tokens_, calibration_sequences({.source = source_,
+                                               .config = config_,
+                                               .text = {.text = options_.calibration_text, .special = options_.calibration_special},
+                                               .samples = options_.samples + held_out,
+                                               .length = options_.length}));
+    take_probe(held_out);
     TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::make(request_.beside));
     TRY(walk(folder.path()));
-    for (Group& group : groups_) finish(group);
     return choose();
   }
 
@@ -122,46 +102,57 @@ class Chooser {
     return Error{ErrorKind::cancelled, "stopped by a signal"};
   }
 
+  /// Tensors that share an input; v apart from q and k, since it needs more bits than they do.
   void make_groups() {
     static constexpr std::string_view kNames[] = {"q, k, v", "attention output", "gate, up", "down"};
-    std::map<std::pair<int32_t, int>, size_t> of;
+    const int64_t keys_end = int64_t{config_.heads + config_.kv_heads} * config_.head_dim;
+    std::map<std::tuple<int32_t, int, bool>, size_t> of;
     for (const TensorTask& task : tasks_) {
       const int input = task.place.input();
+      const HostWeight& weight = task.tensor->weight;
       if (input < 0 && task.place.part != TensorPart::table) {
-        fixed_bytes_ += task.tensor->weight.stored_bytes();
+        fixed_bytes_ += weight.stored_bytes();
         continue;
       }
-      const auto key = std::pair(input < 0 ? -1 - static_cast<int32_t>(groups_.size()) : task.place.layer, input);
+      const bool qkv = task.place.part == TensorPart::qkv, values = qkv && task.place.first_row >= keys_end;
+      const bool keys = qkv && !values && task.place.first_row + weight.n <= keys_end;
+      const auto key = std::tuple(input < 0 ? -1 - static_cast<int32_t>(groups_.size()) : task.place.layer, input, values);
       const auto [at, is_new] = of.emplace(key, groups_.size());
       if (is_new) {
         Group group;
-        group.choice.name = input < 0 ? std::string(task.tensor->weight.name)
-                                      : fmt::format("layer {}: {}", task.place.layer, kNames[input]);
+        group.choice.name = input < 0 ? std::string(weight.name)
+                                      : fmt::format("layer {}: {}", task.place.layer,
+                                                    values ? "v" : keys ? "q, k" : kNames[input]);
         groups_.push_back(std::move(group));
       }
       groups_[at->second].tasks.push_back(&task);
-      groups_[at->second].choice.tensors.emplace_back(task.tensor->weight.name);
+      groups_[at->second].choice.tensors.emplace_back(weight.name);
     }
   }
 
-  /// The first tokens of the calibration sequences, as many as are asked for.
-  void take_probe() {
+  /// The last sequences, which GPTQ then does not see: what it learns of its own text by heart would look like quality. Where
+  /// the text is too short for more than was asked for, the first ones, which it sees.
+  void take_probe(int64_t held_out) {
+    const bool enough = static_cast<int64_t>(tokens_.size()) == options_.samples + held_out;
+    const auto from = enough ? tokens_.end() - held_out : tokens_.begin();
     int64_t left = request_.probe_tokens;
-    for (const auto& sequence : tokens_) {
-      if (left <= 0) break;
-      const auto count = std::min<int64_t>(left, static_cast<int64_t>(sequence.size()));
+    for (auto sequence = from; sequence != tokens_.end() && left > 0; ++sequence) {
+      const auto count = std::min<int64_t>(left, static_cast<int64_t>(sequence->size()));
       left -= count;
       probe_rows_ += count;
-      probe_.emplace_back(sequence.begin(), sequence.begin() + static_cast<std::ptrdiff_t>(count));
+      probe_.emplace_back(sequence->begin(), sequence->begin() + static_cast<std::ptrdiff_t>(count));
     }
+    if (enough) tokens_.erase(from, tokens_.end());
   }
 
-  /// Rows behind the layers so far, [groups, probe rows, hidden]: of group i the model with that group alone in 3 bits.
+  /// Rows behind the layers so far, [groups + 1, probe rows, hidden]: of group i the model with that group's probe alone, last
+  /// the source.
   float* trial(size_t group) {
     return trials_->row_in(static_cast<int64_t>(group) * probe_rows_);
   }
 
-  /// Layer after layer: its inputs' moments, all trials before it, then its own. One layer's weights are in memory.
+  /// Layer after layer: its inputs' Hessians, all trials before it, then its own, then the source's rows, on which those begin.
+  /// One layer's weights are in memory.
   Status walk(const std::string& folder) {
     int64_t tokens = 0;
     for (const auto& sequence : tokens_) tokens += static_cast<int64_t>(sequence.size());
@@ -170,7 +161,7 @@ class Chooser {
     std::error_code error;
     fs::create_directory(trials, error);
     if (error) return io_error(fmt::format("{}: {}", trials, error.message()));
-    TRY_ASSIGN(HiddenStates rows, HiddenStates::open(trials, {.tokens = static_cast<int64_t>(groups_.size()) * probe_rows_,
+    TRY_ASSIGN(HiddenStates rows, HiddenStates::open(trials, {.tokens = static_cast<int64_t>(groups_.size() + 1) * probe_rows_,
                                                               .hidden = config_.hidden,
                                                               .files = 1}));
     trials_.emplace(std::move(rows));
@@ -180,10 +171,11 @@ class Chooser {
                                                      .tokens = tokens_,
                                                      .threads = options_.threads},
                                                     std::move(states), 0));
-    std::optional<QuantizedMatrix> table, head;  // in 3 bits
+    TRY(calibration_->embed(probe_, base_rows()));
+    std::optional<QuantizedMatrix> table, head;  // probes
     size_t begun = 0;                            // groups whose trial has rows
     for (; begun < groups_.size() && groups_[begun].tasks.front()->place.layer < 0; ++begun) {
-      TRY(measure(groups_[begun], {}));
+      TRY(measure(groups_[begun], nullptr));
       table = take_probe_of(groups_[begun]);
       if (table) embed_rows(table->view(""), probe_, config_.embedding_scale, trial(begun));
       TRY(step());
@@ -191,18 +183,25 @@ class Chooser {
     const size_t embedding = begun == 0 || !table ? groups_.size() : begun - 1;
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
       TRY(calibration_->load(layer));
-      TRY_ASSIGN(const LayerStatistics seen, calibration_->pass({.inputs = {true, true, true, true}, .advance = true}));
+      TRY_ASSIGN(LayerStatistics seen, calibration_->pass({.inputs = {true, true, true, true}, .hessians = true, .advance = true}));
       TRY(step());
       for (size_t i = 0; i < begun; ++i)
         if (has_trial(i)) TRY(calibration_->through(probe_, trial(i)));
+      std::optional<GptqInputs> inputs;
+      int inputs_of = -1;
       for (; begun < groups_.size() && groups_[begun].tasks.front()->place.layer == layer; ++begun) {
-        TRY(measure(groups_[begun], seen));
+        const int input = groups_[begun].tasks.front()->place.input();
+        if (input != std::exchange(inputs_of, input)) {
+          TRY_ASSIGN(inputs, take_inputs(groups_[begun], seen[static_cast<size_t>(input)]));
+        }
+        TRY(measure(groups_[begun], &*inputs));
         TRY(try_group(begun));
         TRY(step());
       }
+      TRY(calibration_->through(probe_, base_rows()));
     }
     for (; begun < groups_.size(); ++begun) {  // a head of its own
-      TRY(measure(groups_[begun], {}));
+      TRY(measure(groups_[begun], nullptr));
       head = take_probe_of(groups_[begun]);
       if (head) std::copy_n(base_rows(), probe_rows_ * config_.hidden, trial(begun));
       TRY(step());
@@ -210,8 +209,13 @@ class Chooser {
     return read_out(embedding, table ? &*table : nullptr, head ? &*head : nullptr);
   }
 
-  /// Of the source, behind all layers.
-  const float* base_rows() { return calibration_->leaving(); }
+  /// Factors the Hessian, as compressing will.
+  Result<GptqInputs> take_inputs(const Group& group, InputStatistics& of) const {
+    return prepare_gptq(group.choice.tensors.front(), of.k, std::exchange(of.hessian, {}),
+                        {.damping = options_.damping, .act_order = options_.act_order}, options_.threads);
+  }
+
+  float* base_rows() { return trial(groups_.size()); }
 
   bool has_trial(size_t group) const { return groups_[group].tried; }
 
@@ -245,49 +249,51 @@ class Chooser {
     return {};
   }
 
-  /// What each format of the group's tensors takes and loses; keeps them in 3 bits, where they have groups.
-  Status measure(Group& group, const LayerStatistics& statistics) {
-    for (const IntegerFormat& candidate : kCandidates)
-      group.options.push_back(Option{.format = *weight_format_of(candidate), .changed = true});
-    group.options.push_back({});
+  /// What each format of the group's tensors takes, and its error over the probe's, which stands in the place of the loss
+  /// until choose() knows what the probe loses. Keeps the probe. `inputs` is null of embedding and head.
+  Status measure(Group& group, const GptqInputs* inputs) {
+    const std::vector<WeightFormat> formats = candidate_formats(group.tasks.front()->tensor->weight.k);
+    for (const WeightFormat format : formats) group.options.push_back({.format = format, .changed = true});
+    double probe_error = 0;
+    FormatOption as_it_is;
     for (const TensorTask* task : group.tasks) {
       const HostWeight& weight = task->tensor->weight;
-      const int64_t rows_at_once = std::max<int64_t>(1, options_.weights_at_once / weight.k);
-      for (int64_t first = 0; first < weight.n; first += rows_at_once)
-        TRY(measure_rows(*task, first, std::min(rows_at_once, weight.n - first), statistics, group));
-      group.options.back().bytes += weight.stored_bytes();
+      as_it_is.bytes += weight.stored_bytes();
+      const auto probe = fit_group(inputs ? kProbe : kTableProbe, weight.k);
+      if (!probe) continue;
+      group.choice.probe = *weight_format_of(*probe);
+      TRY(make_probe(weight, *probe, inputs, group.probes[std::string(weight.name)]));
+      const KnownInputs known{.moments = inputs ? std::span<const float>(inputs->moments) : std::span<const float>(), .gptq = inputs};
+      TRY_ASSIGN(const std::vector<double> errors, format_errors(weight, formats, *probe, known, options_.threads));
+      for (size_t i = 0; i < formats.size(); ++i) {
+        group.options[i].bytes += format_bytes_of(formats[i], static_cast<uint64_t>(weight.n * weight.k));
+        group.options[i].kl += errors[i];
+        if (formats[i] == group.choice.probe) probe_error += errors[i];
+      }
       drop_pages(weight.bytes);
     }
-    group.probe_error = group.options.front().error;
+    for (FormatOption& option : group.options) option.kl = probe_error > 0 ? option.kl / probe_error : 0;
+    group.options.push_back(as_it_is);
     return {};
   }
 
-  Status measure_rows(const TensorTask& task, int64_t first, int64_t count, const LayerStatistics& statistics, Group& group) {
-    const HostWeight& weight = task.tensor->weight;
-    QuantizedMatrix source;
-    TRY_ASSIGN(const HostWeight part, made_of(count == weight.n ? weight : weight.slice_rows(first, count), source));
-    TRY(check_side_data(part));
-    std::vector<float> values(static_cast<size_t>(count * weight.k));
-    parallel_for(count, options_.threads, [&](int64_t row) { decode_row(part, row, values.data() + row * weight.k); });
-    MatrixToQuantize matrix{.name = weight.name,
-                            .n = count,
-                            .k = weight.k,
-                            .weights = values.data(),
-                            .threads = options_.threads,
-                            .first_row = first};
-    TRY(check_weights(matrix));
-    if (const int input = task.place.input(); input >= 0)
-      matrix.moments = statistics[static_cast<size_t>(input)].moments;
-    for (size_t i = 0; i < kCandidates.size(); ++i) {
-      const auto format = fitted(kCandidates[i], weight.k);
-      if (!format) {
-        if (first == 0) group.options[i].bytes += weight.stored_bytes();
-        continue;
-      }
-      QuantizedMatrix made = quantize_outlier(matrix, *format, {.share = 0});
-      group.options[i].bytes += made.view(weight.name).stored_bytes();
-      group.options[i].error += output_error(matrix, made).lost;
-      if (kCandidates[i] == kProbe) append_rows(group.probes[std::string(weight.name)], std::move(made));
+  Status make_probe(const HostWeight& weight, const IntegerFormat& probe, const GptqInputs* inputs, QuantizedMatrix& made) {
+    const int64_t rows_at_once = std::max<int64_t>(1, options_.weights_at_once / weight.k);
+    for (int64_t first = 0; first < weight.n; first += rows_at_once) {
+      const int64_t count = std::min(rows_at_once, weight.n - first);
+      QuantizedMatrix source;
+      TRY_ASSIGN(const HostWeight part, made_of(count == weight.n ? weight : weight.slice_rows(first, count), source));
+      TRY(check_side_data(part));
+      std::vector<float> values(static_cast<size_t>(count * weight.k));
+      parallel_for(count, options_.threads, [&](int64_t row) { decode_row(part, row, values.data() + row * weight.k); });
+      const MatrixToQuantize matrix{.name = weight.name,
+                                    .n = count,
+                                    .k = weight.k,
+                                    .weights = values.data(),
+                                    .threads = options_.threads,
+                                    .first_row = first};
+      TRY(check_weights(matrix));
+      append_rows(made, inputs ? quantize_gptq(matrix, probe, *inputs, 0) : quantize_outlier(matrix, probe, {.share = 0}));
     }
     return {};
   }
@@ -301,7 +307,7 @@ class Chooser {
     return made;
   }
 
-  /// The loaded layer with the group in 3 bits, on what entered it in the source.
+  /// The loaded layer with the group's probe, on what entered it in the source.
   Status try_group(size_t index) {
     Group& group = groups_[index];
     if (group.probes.empty()) return {};
@@ -309,68 +315,39 @@ class Chooser {
     std::map<std::string, HostWeight, std::less<>> views;
     for (const auto& [name, made] : group.probes) views.emplace(name, made.view(name));
     TRY(calibration_->replace(input, views));
-    std::copy_n(calibration_->entered(), probe_rows_ * config_.hidden, trial(index));
+    std::copy_n(base_rows(), probe_rows_ * config_.hidden, trial(index));
     TRY(calibration_->through(probe_, trial(index)));
     group.probes.clear();
     group.tried = true;
     return calibration_->restore(input);
   }
 
-  /// Losses of all formats in proportion to what was measured.
-  static void finish(Group& group) {
-    for (Option& option : group.options)
-      option.kl = group.probe_error > 0 ? group.choice.probe_kl * option.error / group.probe_error : 0;
-    keep_hull(group.options);
-  }
-
-  /// Leaves the options of which no other is smaller and no worse, and, of steps from one to the next, those whose gain a
-  /// byte falls: the lower convex hull.
-  static void keep_hull(std::vector<Option>& options) {
-    std::stable_sort(options.begin(), options.end(), [](const Option& a, const Option& b) {
-      return a.bytes != b.bytes ? a.bytes < b.bytes : a.kl < b.kl;
-    });
-    const auto gain = [](const Option& from, const Option& to) {
-      return (from.kl - to.kl) / static_cast<double>(to.bytes - from.bytes);
-    };
-    std::vector<Option> hull;
-    for (const Option& option : options) {
-      if (!hull.empty() && (option.bytes == hull.back().bytes || option.kl >= hull.back().kl)) continue;
-      while (hull.size() >= 2 && gain(hull.back(), option) >= gain(hull[hull.size() - 2], hull.back())) hull.pop_back();
-      hull.push_back(option);
-    }
-    options = std::move(hull);
-  }
-
+  /// Losses of all formats are in proportion to what was measured.
   Result<ChosenFormats> choose() {
     uint64_t bytes = fixed_bytes_;
-    for (const Group& group : groups_) bytes += group.options.front().bytes;
+    std::vector<std::vector<FormatOption>> options;
+    for (Group& group : groups_) {
+      for (FormatOption& option : group.options) option.kl *= group.choice.probe_kl;
+      keep_hull(group.options);
+      bytes += group.options.front().bytes;
+      options.push_back(std::move(group.options));
+    }
     if (bytes > request_.target_bytes)
       return bad_input(fmt::format("target: found {}, allowed are {} and more (what the smallest formats of {} take)",
                                    format_bytes(request_.target_bytes), format_bytes(bytes), source_));
-    while (true) {
-      Group* best = nullptr;
-      double most = 0;
-      for (Group& group : groups_) {
-        if (group.at + 1 >= group.options.size()) continue;
-        const Option &now = group.options[group.at], &next = group.options[group.at + 1];
-        if (bytes + next.bytes - now.bytes > request_.target_bytes) continue;
-        const double gain = (now.kl - next.kl) / static_cast<double>(next.bytes - now.bytes);
-        if (gain > most) most = gain, best = &group;
-      }
-      if (!best) break;
-      bytes += best->options[best->at + 1].bytes - best->options[best->at].bytes;
-      ++best->at;
-    }
-    ChosenFormats chosen{.bytes = bytes};
-    for (Group& group : groups_) {
-      const Option& option = group.options[group.at];
-      group.choice.changed = option.changed;
-      group.choice.format = option.changed ? option.format : group.tasks.front()->tensor->weight.format;
-      group.choice.bytes = option.bytes;
-      group.choice.expected_kl = option.kl;
+    const std::vector<size_t> chosen_at = spend_bytes(options, request_.target_bytes - fixed_bytes_);
+    ChosenFormats chosen{.bytes = fixed_bytes_};
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      const FormatOption& option = options[i][chosen_at[i]];
+      FormatChoice& choice = groups_[i].choice;
+      choice.changed = option.changed;
+      choice.format = option.changed ? option.format : groups_[i].tasks.front()->tensor->weight.format;
+      choice.bytes = option.bytes;
+      choice.expected_kl = option.kl;
+      chosen.bytes += option.bytes;
       chosen.expected_kl += option.kl;
-      for (const std::string& name : group.choice.tensors) chosen.overrides.push_back({name, group.choice.format});
-      chosen.choices.push_back(std::move(group.choice));
+      for (const std::string& name : choice.tensors) chosen.overrides.push_back({name, choice.format});
+      chosen.choices.push_back(std::move(choice));
     }
     return chosen;
   }

@@ -14,20 +14,22 @@ namespace quintet {
 
 struct ChooseRequest {
   uint64_t target_bytes = 0;  ///< of all tensors, as they will be stored
-  int64_t probe_tokens = 512; ///< on which the loss is measured
+  /// On which the loss is measured: of the calibration text, beside what GPTQ sees where it is long enough.
+  int64_t probe_tokens = 512;
   std::string beside;         ///< working files lie in a folder whose name begins with this path
   /// done of all steps. false: stop (cancelled).
   std::function<bool(uint64_t done, uint64_t all)> progress;
 };
 
-/// Tensors that share an input, or the embedding, or the head.
+/// Tensors that share an input (v apart from q and k), or the embedding, or the head.
 struct FormatChoice {
   std::string name;                  ///< "layer 3: gate, up", "embedding"
   std::vector<std::string> tensors;
   WeightFormat format = WeightFormat::f16;
   bool changed = false;              ///< false: they stay as they are
   uint64_t bytes = 0;
-  double probe_kl = 0;               ///< measured with these tensors alone in 3 bits
+  WeightFormat probe = WeightFormat::f16;  ///< what they were tried in; f16: not tried, since no format fits their rows
+  double probe_kl = 0;               ///< measured with these tensors alone in that format
   double expected_kl = 0;            ///< of the chosen format
 };
 
@@ -39,9 +41,10 @@ struct ChosenFormats {
 };
 
 /// Measures, for each group of tensors, the KL divergence of the model whose other weights are the source's from the source,
-/// with the group in 3 bits; other formats' losses are taken to be in proportion to their error, weighted by the inputs'
-/// second moments. Layer by layer, all trials together: in memory are one layer's weights, or the head's, and logits of the
-/// probe; on the disk the rows between two layers of every trial. Then takes, from the smallest formats up, the step that saves most loss a byte, until the room is used.
+/// with the group in 3 bits by GPTQ (embedding and head: rounded to 4); other formats' losses are taken to be in proportion to
+/// their error (format_errors.h). Layer by layer, all trials together: in memory are one layer's weights and the Hessians of its
+/// inputs, or the head's, and logits of the probe; on the disk the rows between two layers of every trial. Then takes, from the
+/// smallest formats up, the step that saves most loss a byte, until the room is used (format_budget.h).
 /// `options` as for quantize_model: calibration text, samples, length, threads. bad_input where
 /// even the smallest formats do not fit; names both sizes.
 Result<ChosenFormats> choose_formats(const std::string& source, Backend& backend, const QuantizeOptions& options,

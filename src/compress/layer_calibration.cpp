@@ -101,7 +101,7 @@ Result<std::unique_ptr<LayerCalibration>> LayerCalibration::make(const Setup& se
   made->one_.config = setup.config;
   made->one_.config.layers = 1;
   made->one_.weights.layer.resize(1);
-  if (first_layer == 0) TRY(made->embed());
+  if (first_layer == 0) TRY(made->embed(setup.tokens, made->states_.row_in(0)));
   return made;
 }
 
@@ -112,11 +112,11 @@ const PlannedWeight& LayerCalibration::planned_of(const Weight* target) const {
   return *planned;
 }
 
-Status LayerCalibration::embed() {
+Status LayerCalibration::embed(const CalibrationTokens& sequences, float* rows) const {
   const PlannedWeight& table = planned_of(&planned_for_.embedding);
   QuantizedMatrix made;
   TRY_ASSIGN(const HostWeight weight, made_of(table.parts[0], made));
-  embed_rows(weight, setup_.tokens, setup_.config.embedding_scale, states_.row_in(0));
+  embed_rows(weight, sequences, setup_.config.embedding_scale, rows);
   return {};
 }
 
@@ -254,6 +254,23 @@ Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, cons
     if (lead) sequence.push_back(*spec.bos);
     sequence.insert(sequence.end(), begin, begin + static_cast<std::ptrdiff_t>(body));
   }
+  return sequences;
+}
+
+Result<CalibrationTokens> calibration_sequences(const CalibrationRequest& request) {
+  const auto text = load_text(request.source, {});
+  if (!text)
+    return bad_input(fmt::format("{}; allowed with calibration is a model with a tokenizer", text.error().message));
+  if (request.length > request.config.context)
+    return bad_input(fmt::format("--length: found {}, allowed are at most {} (what {} was made for)", request.length,
+                                 request.config.context, request.source));
+  TRY_ASSIGN(CalibrationTokens sequences,
+             calibration_sequences(*(*text)->tokenizer, request.text, request.samples, request.length));
+  for (const auto& sequence : sequences)
+    for (const TokenId token : sequence)
+      if (token >= request.config.vocabulary)
+        return bad_input(fmt::format("{}: the tokenizer gives token {}, allowed are those below {}", request.source, token,
+                                     request.config.vocabulary));
   return sequences;
 }
 

@@ -66,12 +66,10 @@ class LayerCalibration {
 
   /// Prepares weight `input` of the layer as the source has it.
   Status restore(int input);
+  /// Rows [tokens of all sequences, hidden] of other sequences as the source's embedding has them.
+  Status embed(const CalibrationTokens& sequences, float* rows) const;
   /// Runs other rows [tokens of all sequences, hidden] through the loaded layer, in place.
   Status through(const CalibrationTokens& sequences, float* rows);
-  /// What entered the layer that the last advancing pass went through, until the next one.
-  const float* entered() { return states_.row_out(0); }
-  /// What left it.
-  const float* leaving() { return states_.row_in(0); }
   int entering() const { return states_.entering(); }
 
   using LogitsSink = std::function<void(const float* logits)>;  ///< [vocabulary] of each row in turn
@@ -81,7 +79,6 @@ class LayerCalibration {
 
  private:
   LayerCalibration(const Setup& setup, HiddenStates states) : setup_(setup), states_(std::move(states)) {}
-  Status embed();
   Status prepare(const PlannedWeight& planned, std::span<const HostWeight> parts, Weight& target);
   Status prepare_head(const HostWeight* made);
   const PlannedWeight& planned_of(const Weight* target) const;
@@ -106,5 +103,15 @@ struct CalibrationText {
 /// adds one. Fewer where the text is shorter, without overlap. bad_input where it has not even one.
 Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, const CalibrationText& text,
                                                 int64_t samples, int64_t length);
+
+struct CalibrationRequest {
+  const std::string& source;  ///< whose tokenizer cuts the text
+  const ModelConfig& config;
+  CalibrationText text;
+  int64_t samples = 0, length = 0;
+};
+/// The same by a model's own tokenizer, for itself. bad_input where it has none, where it has tokens that the model does not
+/// know, and where the stretches are longer than its context.
+Result<CalibrationTokens> calibration_sequences(const CalibrationRequest& request);
 
 }  // namespace quintet

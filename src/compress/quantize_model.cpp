@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/parallel.h"
+#include "compress/encode_matrix.h"
 #include "compress/exchange_sink.h"
 #include "compress/layer_calibration.h"
 #include "compress/layer_fold.h"
@@ -48,20 +49,6 @@ TensorReport report_of(const Json& saved) {
           .outliers = saved[5].get<int64_t>(),
           .error = saved[6].get<double>(),
           .note = saved[7].get<std::string>()};
-}
-
-/// Into one of GGUF's formats, or a dense one.
-QuantizedMatrix encode(const MatrixToQuantize& matrix, WeightFormat format) {
-  constexpr int64_t kRowsAtOnce = 16;  // whatever rows are long: whole batches of the encoder
-  const auto row_bytes = static_cast<size_t>(format_bytes_of(format, static_cast<uint64_t>(matrix.k)));
-  QuantizedMatrix made{.format = format, .n = matrix.n, .k = matrix.k};
-  made.blocks.resize(static_cast<size_t>(matrix.n) * row_bytes);
-  parallel_for((matrix.n + kRowsAtOnce - 1) / kRowsAtOnce, matrix.threads, [&](int64_t chunk) {
-    const int64_t first = chunk * kRowsAtOnce, rows = std::min(kRowsAtOnce, matrix.n - first);
-    encode_blocks(format, {matrix.weights + first * matrix.k, static_cast<size_t>(rows * matrix.k)}, matrix.moments,
-                  made.blocks.data() + static_cast<size_t>(first) * row_bytes);
-  });
-  return made;
 }
 
 class Quantizer {
@@ -170,20 +157,11 @@ class Quantizer {
   // --- calibration ---
 
   Status start_calibration(size_t first_task, int entering) {
-    const auto text = load_text(source_, {});
-    if (!text)
-      return bad_input(fmt::format("{}; allowed with calibration is a model with a tokenizer", text.error().message));
-    if (options_.length > config_.context)
-      return bad_input(fmt::format("--length: found {}, allowed are at most {} (what {} was made for)",
-                                   options_.length, config_.context, source_));
-    TRY_ASSIGN(tokens_, calibration_sequences(*(*text)->tokenizer,
-                                              {.text = options_.calibration_text, .special = options_.calibration_special},
-                                              options_.samples, options_.length));
-    for (const auto& sequence : tokens_)
-      for (const TokenId token : sequence)
-        if (token >= config_.vocabulary)
-          return bad_input(fmt::format("{}: the tokenizer gives token {}, allowed are those below {}", source_, token,
-                                       config_.vocabulary));
+    TRY_ASSIGN(tokens_, calibration_sequences({.source = source_,
+                                               .config = config_,
+                                               .text = {.text = options_.calibration_text, .special = options_.calibration_special},
+                                               .samples = options_.samples,
+                                               .length = options_.length}));
     const auto tokens = static_cast<int64_t>(tokens_.size()) * options_.length;
     if (!std::exchange(calibration_warned_, true)) warn_of_calibration(tokens);
     // The first layer that is still to come: the embedding stands before the layers, output norm and head behind.
@@ -534,7 +512,7 @@ class Quantizer {
       return bad_input(fmt::format("tensor {}: found the format {}, into which scales cannot be folded; allowed with awq "
                                    "are dense weights",
                                    matrix.name, format_info(task.format).name));
-    if (!task.integers) return encode(matrix, task.format);
+    if (!task.integers) return encode_matrix(matrix, task.format);
     const IntegerFormat& format = *task.integers;
     if (options_.method == QuantizeMethod::rtn) return quantize_rtn(matrix, format, options_.granularity);
     const double share = share_of(task);

@@ -106,6 +106,10 @@ Result<GptqInputs> prepare_gptq(std::string_view name, int64_t k, std::vector<fl
 QuantizedMatrix quantize_gptq(const MatrixToQuantize& matrix, const IntegerFormat& format, const GptqInputs& inputs,
                               double outlier_share);
 
+/// Sum over rows of e H e^T with e the difference of both forms, H the damped Hessian that `inputs` has the factor of: what a
+/// matrix's output loses on the calibration inputs.
+double hessian_loss(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized, const GptqInputs& inputs);
+
 /// bad_input, named by tensor and row, where a value is NaN, infinite or too large for a scale in FP16.
 Status check_weights(const MatrixToQuantize& matrix);
 

@@ -303,6 +303,13 @@ TEST(Quantize, AutoFillsTheRoomWithWhatMattersMost) {
   expect_error(quantize(source, folder.path("x"),
                         {"--method", "auto", "--target-gpu", "100MB", "--context", "64", "--calibration", text()}),
                2, {"--target-gpu", "no room for weights"});
+  // Before anything is measured, with stretches longer than the model's context, too.
+  const Args errors[] = {{"--length", "129"}, {"--length", "1000"}};
+  for (const Args& length : errors) {
+    const Outcome outcome = quantize(source, folder.path("x"), {"--method", "auto", "--target-bytes", "50KB", "--calibration", text(), length[0], length[1], "--json"});
+    expect_error(outcome, 2, {"--length", length[1], "128"});
+    EXPECT_EQ(outcome.out, "");
+  }
 }
 
 TEST(Quantize, AReportIsOnePageWithItsPlots) {

@@ -147,15 +147,12 @@ TEST(Calibration, RowsThatGoThroughLayerByLayerGiveTheModelsLogits) {
     const LayerCalibration::Setup setup{.files = *files, .config = *config, .backend = *cpu, .tokens = tokens, .threads = 1};
     const auto calibration = LayerCalibration::make(setup, std::move(states).value(), 0);
     ASSERT_TRUE(calibration.has_value());
-    const size_t values = 47 * static_cast<size_t>(config->hidden);
-    std::vector<float> rows((*calibration)->leaving(), (*calibration)->leaving() + values);
+    std::vector<float> rows(47 * static_cast<size_t>(config->hidden));
+    ASSERT_TRUE((*calibration)->embed(probe, rows.data()));
     for (int32_t layer = 0; layer < config->layers; ++layer) {
       ASSERT_TRUE((*calibration)->load(layer));
-      const std::vector<float> before((*calibration)->leaving(), (*calibration)->leaving() + values);
-      ASSERT_TRUE((*calibration)->pass({.advance = true}));
-      EXPECT_TRUE(std::equal(before.begin(), before.end(), (*calibration)->entered()));
+      ASSERT_TRUE((*calibration)->pass({.advance = true}));  // on its own rows, whatever others go through
       ASSERT_TRUE((*calibration)->through(probe, rows.data()));
-      EXPECT_TRUE(std::equal(rows.begin(), rows.end(), (*calibration)->leaving())) << "layer " << layer;
     }
     std::vector<float> read, expected;
     ASSERT_TRUE((*calibration)->read_out(probe, rows.data(), nullptr, [&](const float* logits) {

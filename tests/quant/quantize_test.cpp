@@ -258,6 +258,35 @@ TEST(Gptq, ASingularHessianRaisesTheDampingAndSaysSo) {
   EXPECT_FALSE(p.gptq({}));
 }
 
+TEST(HessianLoss, IsTheErrorsSquareUnderTheDampedHessian) {
+  const Problem p(20, 128, 300);
+  const MatrixToQuantize m = p.matrix();
+  for (const bool act_order : {false, true}) {
+    const auto inputs = prepare_gptq("w", p.k, p.hessian, {.damping = 0.01, .act_order = act_order}, 2);
+    ASSERT_TRUE(inputs);
+    const double damped = 0.01 * std::accumulate(p.moments.begin(), p.moments.end(), 0.0) / static_cast<double>(p.k);
+    const auto by_hand = [&](const QuantizedMatrix& q) {
+      double sum = 0;
+      std::vector<float> e(static_cast<size_t>(p.k));
+      for (int64_t r = 0; r < p.n; ++r) {
+        decode_row(q.view("w"), r, e.data());
+        for (int64_t i = 0; i < p.k; ++i) e[static_cast<size_t>(i)] -= p.weights[static_cast<size_t>(r * p.k + i)];
+        for (int64_t i = 0; i < p.k; ++i)
+          for (int64_t j = 0; j < p.k; ++j)
+            sum += static_cast<double>(e[static_cast<size_t>(i)]) * e[static_cast<size_t>(j)] *
+                   (p.hessian[static_cast<size_t>(i * p.k + j)] + (i == j ? damped : 0));
+      }
+      return sum;
+    };
+    const QuantizedMatrix nearest = quantize_outlier(m, {}, {.share = 0}), gptq = quantize_gptq(m, {}, *inputs, 0);
+    for (const QuantizedMatrix* q : {&nearest, &gptq}) {
+      const double expected = by_hand(*q);
+      EXPECT_NEAR(hessian_loss(m, *q, *inputs), expected, 0.002 * expected);
+    }
+    EXPECT_LT(hessian_loss(m, gptq, *inputs), hessian_loss(m, nearest, *inputs));
+  }
+}
+
 TEST(Rows, PartsPutTogetherAreTheWhole) {
   const Problem p(24, 256, 8);
   for (const double share : {0.0, 0.01}) {

@@ -1,0 +1,211 @@
+// How formats are chosen: bytes spent where they save most, errors measured on some rows, and groups of tensors tried.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <random>
+
+#include "backend/cpu/cpu.h"
+#include "compress/choose_formats.h"
+#include "compress/encode_matrix.h"
+#include "compress/format_budget.h"
+#include "compress/format_errors.h"
+#include "model/model.h"
+
+namespace quintet {
+namespace {
+
+using enum WeightFormat;
+
+std::mt19937& rng() {
+  static std::mt19937 engine{std::random_device{}()};
+  return engine;
+}
+
+TEST(FormatBudget, OptionsThatNoBudgetWouldTakeAreLeftOut) {
+  std::vector<FormatOption> options = {{.format = int4_g64, .bytes = 40, .kl = 4},  {.format = int3_g32, .bytes = 30, .kl = 20},
+                                       {.format = q4_0, .bytes = 45, .kl = 4.5},    {.format = int4_g128, .bytes = 40, .kl = 5},
+                                       {.format = int3_g128, .bytes = 20, .kl = 24}, {.format = f16, .bytes = 100, .kl = 0}};
+  keep_hull(options);
+  std::vector<WeightFormat> left;
+  for (const FormatOption& option : options) left.push_back(option.format);
+  // int3_g32 costs half the way to int4_g64 and saves a fifth of what that saves.
+  EXPECT_EQ(left, (std::vector{int3_g128, int4_g64, f16}));
+}
+
+TEST(FormatBudget, LosesNoMoreThanTheBestChoiceOfALittleLess) {
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::vector<FormatOption>> groups(5);
+    uint64_t least = 0, largest_step = 0;
+    for (auto& options : groups) {
+      const double sensitivity = std::exp(std::normal_distribution<double>(0, 1)(rng()));
+      const uint64_t weights = 10 + rng()() % 90;
+      for (const uint64_t bits : {3, 4, 5, 6, 8})
+        options.push_back({.bytes = weights * bits, .kl = sensitivity * static_cast<double>(weights) * std::pow(4.0, -static_cast<double>(bits))});
+      keep_hull(options);
+      least += options.front().bytes;
+      for (size_t i = 1; i < options.size(); ++i) largest_step = std::max(largest_step, options[i].bytes - options[i - 1].bytes);
+    }
+    const uint64_t room = least + rng()() % least;
+    const auto sums = [&](const std::vector<size_t>& at) {
+      std::pair<uint64_t, double> sum;
+      for (size_t i = 0; i < groups.size(); ++i) sum.first += groups[i][at[i]].bytes, sum.second += groups[i][at[i]].kl;
+      return sum;
+    };
+    const auto [bytes, kl] = sums(spend_bytes(groups, room));
+    EXPECT_LE(bytes, room);
+    // All choices: what a walk up the hulls cannot reach is what the last step is too large for.
+    double best = INFINITY;
+    std::vector<size_t> at(groups.size());
+    for (bool more = true; more;) {
+      const auto [all_bytes, all_kl] = sums(at);
+      if (all_bytes + largest_step <= room) best = std::min(best, all_kl);
+      more = false;
+      for (size_t i = 0; i < at.size() && !more; ++i)
+        if (++at[i] < groups[i].size()) more = true;
+        else at[i] = 0;
+    }
+    EXPECT_LE(kl, best * (1 + 1e-9));
+  }
+}
+
+TEST(FormatErrors, FormatsFitTheirRowsAndComeOnce) {
+  for (const int64_t k : {64, 96, 576, 2048}) {
+    const std::vector<WeightFormat> formats = candidate_formats(k);
+    for (const WeightFormat format : formats) {
+      EXPECT_EQ(k % format_info(format).block_weights, 0) << format_info(format).name;
+      EXPECT_EQ(std::ranges::count(formats, format), 1) << format_info(format).name;
+    }
+    for (const double bits : {3.5, 5.0, 6.0, 8.5})
+      EXPECT_TRUE(std::ranges::any_of(formats, [&](WeightFormat f) { return format_info(f).bits == bits; })) << k << ": " << bits;
+    EXPECT_EQ(std::ranges::count(formats, q6_k), k % 256 == 0);
+  }
+  EXPECT_TRUE(candidate_formats(40).empty());
+}
+
+/// Weights [n, k], and the Hessian of inputs of which neighbours go together.
+struct Problem {
+  int64_t n, k;
+  std::vector<float> weights, hessian;
+
+  Problem(int64_t n, int64_t k) : n(n), k(k), hessian(static_cast<size_t>(k * k)) {
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < n * k; ++i) weights.push_back(0.02f * normal(rng()));
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t j = 0; j < k; ++j)
+        hessian[static_cast<size_t>(i * k + j)] = std::pow(0.8f, static_cast<float>(std::abs(i - j)));
+  }
+  HostWeight weight() const {
+    return {.name = "w", .n = n, .k = k, .bytes = {reinterpret_cast<const uint8_t*>(weights.data()), weights.size() * sizeof(float)}};
+  }
+};
+
+TEST(FormatErrors, SomeRowsStandForAll) {
+  const Problem p(1024, 256);
+  const std::vector<WeightFormat> formats = {int3_g128, q5_0, q6_k, int8_g128};
+  const auto errors = format_errors(p.weight(), formats, {.bits = 3}, {}, 2);
+  ASSERT_TRUE(errors);
+  const MatrixToQuantize whole{.name = "w", .n = p.n, .k = p.k, .weights = p.weights.data(), .threads = 2};
+  for (size_t i = 0; i < formats.size(); ++i) {
+    const auto integers = integer_format(formats[i]);
+    const double lost =
+        output_error(whole, integers ? quantize_outlier(whole, *integers, {.share = 0}) : encode_matrix(whole, formats[i])).lost;
+    EXPECT_NEAR((*errors)[i], lost, 0.1 * lost) << format_info(formats[i]).name;
+  }
+  EXPECT_GT((*errors)[0], 8 * (*errors)[1]);
+  EXPECT_GT((*errors)[1], 2 * (*errors)[2]);
+}
+
+TEST(FormatErrors, WhatGptqCannotRoundIntoLosesMoreBesideWhatItCan) {
+  const Problem p(64, 256);
+  const auto inputs = prepare_gptq("w", p.k, p.hessian, {}, 2);
+  ASSERT_TRUE(inputs);
+  const std::vector<WeightFormat> formats = {int3_g128, q5_0, q8_0};
+  const KnownInputs known{.moments = inputs->moments};
+  const auto nearest = format_errors(p.weight(), formats, {.bits = 3}, known, 2);
+  const auto gptq = format_errors(p.weight(), formats, {.bits = 3}, {.moments = inputs->moments, .gptq = &*inputs}, 2);
+  ASSERT_TRUE(nearest && gptq);
+  EXPECT_EQ((*gptq)[0], (*nearest)[0]);
+  EXPECT_EQ((*gptq)[2], (*nearest)[2]);  // 8-bit integers, too, are GPTQ's
+  EXPECT_GT((*gptq)[1], 1.3 * (*nearest)[1]);
+  EXPECT_LT((*gptq)[1], 10 * (*nearest)[1]);
+}
+
+const std::string kRoot = QUINTET_SOURCE_DIR;
+
+std::string read_licence() {
+  std::ifstream file(kRoot + "/LICENSE");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Of a tiny model.
+Result<ChosenFormats> choose(const std::string& name, const QuantizeOptions& asked, const ChooseRequest& request,
+                             const std::string& calibration = read_licence()) {
+  QuantizeOptions options = asked;
+  options.method = QuantizeMethod::gptq;
+  options.threads = 1;
+  options.calibration_text = calibration;
+  ChooseRequest with_folder = request;
+  with_folder.beside = testing::TempDir() + "choose-" + std::to_string(::getpid());
+  const auto backend = make_cpu_backend({.threads = 1});
+  return choose_formats(kRoot + "/tests/golden/data/tiny/" + name, *backend, options, with_folder);
+}
+
+TEST(ChooseFormats, EveryTensorIsOfOneGroupAndWasTried) {
+  for (const auto& [name, expected] : {std::pair("llama3", std::vector<std::string>{"q, k", "v"}), std::pair("phi3.gguf", std::vector<std::string>{"q, k, v"})}) {
+    SCOPED_TRACE(name);
+    const auto chosen = choose(name, {.samples = 4, .length = 64}, {.target_bytes = 1'000'000, .probe_tokens = 64});
+    ASSERT_TRUE(chosen) << chosen.error().message;
+    std::vector<std::string> names, qkv;
+    for (const FormatChoice& choice : chosen->choices) {
+      names.insert(names.end(), choice.tensors.begin(), choice.tensors.end());
+      EXPECT_GT(choice.probe_kl, 0) << choice.name;
+      const bool layer = choice.name.starts_with("layer");
+      EXPECT_EQ(integer_format(choice.probe)->bits, layer ? 3 : 4) << choice.name;
+      if (choice.name.starts_with("layer 0: ")) qkv.push_back(choice.name.substr(9));
+    }
+    for (const std::string& part : expected) EXPECT_EQ(std::ranges::count(qkv, part), 1) << part;
+    EXPECT_EQ(qkv.size(), expected.size() + 3);
+    EXPECT_EQ(names.size(), chosen->overrides.size());
+    std::ranges::sort(names);
+    EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
+    EXPECT_EQ(chosen->expected_kl, 0) << "there is room for all as they are";
+  }
+}
+
+TEST(ChooseFormats, TriesOnTextThatGptqDoesNotSeeWhereThereIsEnough) {
+  const auto text = load_text(kRoot + "/tests/golden/data/tiny/llama3", {});
+  ASSERT_TRUE(text);
+  const std::string licence = read_licence();
+  const auto first_tokens = [&](std::string_view from, size_t tokens) {
+    size_t bytes = 0;
+    while ((*text)->tokenizer->encode(from.substr(0, bytes), {}).size() < tokens) ++bytes;
+    return std::string(from.substr(0, bytes));
+  };
+  // Five stretches of 64 tokens, the fifth of which is another in each text. All tensors get the smallest format: what that loses
+  // beside the probe comes from the inputs that were calibrated on.
+  const QuantizeOptions options{.samples = 4, .length = 64};
+  const std::string begin = first_tokens(licence, 262);
+  std::vector<std::vector<FormatChoice>> choices;
+  for (const std::string& end : {first_tokens(licence.substr(2000), 80), first_tokens(licence.substr(5000), 80), std::string()}) {
+    auto chosen = choose("llama3", options, {.target_bytes = 23'600, .probe_tokens = 64}, begin + end);
+    ASSERT_TRUE(chosen) << chosen.error().message;
+    choices.push_back(std::move(chosen->choices));
+  }
+  int others = 0, first = 0;
+  for (size_t i = 0; i < choices[0].size(); ++i) {
+    const FormatChoice &one = choices[0][i], &two = choices[1][i], &none = choices[2][i];
+    EXPECT_EQ(one.format, two.format);
+    EXPECT_NEAR(one.expected_kl / one.probe_kl, two.expected_kl / two.probe_kl, 1e-9) << one.name;
+    others += one.probe_kl != two.probe_kl;
+    first += one.probe_kl != none.probe_kl;
+  }
+  EXPECT_EQ(others, static_cast<int>(choices[0].size()));
+  EXPECT_EQ(first, static_cast<int>(choices[0].size())) << "without a fifth stretch they are tried on the first one";
+}
+
+}  // namespace
+}  // namespace quintet
