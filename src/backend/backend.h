@@ -13,6 +13,7 @@
 #include "backend/ops.h"
 #include "backend/step_view.h"
 #include "backend/weight.h"
+#include "backend/weight_solver.h"
 #include "base/result.h"
 
 namespace quintet {
@@ -110,6 +111,10 @@ class Backend {
   /// Copies device memory to the host or within the device, ordered after the work issued so far. `read` waits.
   virtual Status read(const void* device, std::span<uint8_t> out) = 0;
   virtual Status write(std::span<const uint8_t> bytes, void* device) = 0;
+
+  /// GPTQ on the device. Null: this backend has none, and the CPU does it; not_found, saying why, where it would have one on
+  /// another machine.
+  virtual Result<std::unique_ptr<WeightSolver>> make_weight_solver();
 };
 
 }  // namespace quintet

@@ -81,6 +81,7 @@ class ObservingOps : public Ops {
       inner_.rms_norm(x, args.norm, normed);
       x = normed;
     }
+    if (options_.device_sink) return options_.device_sink(*args.w, x);
     const size_t bytes = dtype_bytes(x.type), row_bytes = static_cast<size_t>(x.cols) * bytes;
     raw_.resize(static_cast<size_t>(x.rows) * row_bytes);
     for (int64_t row = 0; row < x.rows; ++row)

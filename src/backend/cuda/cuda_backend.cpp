@@ -10,6 +10,7 @@
 #include "backend/cuda/path.h"
 #include "backend/cuda/rt/arena.h"
 #include "backend/cuda/step_graphs.h"
+#include "backend/cuda/weight_solver.h"
 #include "backend/cuda/weights.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -31,7 +32,7 @@ void move_pointer(const T*& pointer, const uint8_t* host, size_t bytes, const ui
 class CudaBackend : public Backend {
  public:
   CudaBackend(const CudaOptions& options, const DeviceKernels& kernels, const cudaDeviceProp& properties, Stream stream)
-      : options_(options), path_(kernels.path), properties_(properties), stream_(std::move(stream)),
+      : options_(options), gptq_kernels_(*kernels.gptq), path_(kernels.path), properties_(properties), stream_(std::move(stream)),
         site_(launch_site(properties, options, stream_.get())), packer_(*kernels.kernels, weights_, site_),
         ops_(*kernels.kernels, site_, options.table.value_or(committed_kernel_table(properties.name))), graphs_(ops_, site_) {}
 
@@ -165,6 +166,11 @@ class CudaBackend : public Backend {
     return {};
   }
 
+  Result<std::unique_ptr<WeightSolver>> make_weight_solver() override {
+    use_device();
+    return cuda::make_weight_solver(gptq_kernels_, site_, options_.ordinal);
+  }
+
  private:
   /// The runtime's current device is a thread's own, and an engine runs on another thread than the one that loads.
   void use_device() const { (void)cudaSetDevice(options_.ordinal); }
@@ -181,6 +187,7 @@ class CudaBackend : public Backend {
   }
 
   CudaOptions options_;
+  const GptqKernels& gptq_kernels_;
   CudaPath path_;
   cudaDeviceProp properties_;
   Stream stream_;
