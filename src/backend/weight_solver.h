@@ -19,8 +19,8 @@ class WeightSolver {
  public:
   virtual ~WeightSolver() = default;
 
-  /// Forgets all inputs; those to come have k columns, a multiple of 32 below 65536. no_room where the device has none for
-  /// their Hessian.
+  /// Forgets all inputs; those to come have k columns. no_room where the device has none for their Hessian, bad_input where
+  /// they are more than it takes.
   virtual Status begin(int64_t k) = 0;
   /// Adds inputs x [rows, k] of the backend's activation type on its device, ordered behind the work issued so far; x may be
   /// overwritten by work that is issued later.

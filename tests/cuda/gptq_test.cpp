@@ -200,6 +200,21 @@ TEST_F(CudaGptq, EachCodeIsTheNearestToWhatTheColumnsBeforeItLeave) {
   }
 }
 
+TEST_F(CudaGptq, SumsUpInputsOfAnyWidth) {
+  for (const int64_t k : {1, 7, 50, 333}) {
+    const Problem p = problem(1, k, 260);
+    const std::vector<double> h = hessian(p);
+    const std::vector<float> moments = feed(p);
+    ASSERT_EQ(moments.size(), static_cast<size_t>(k));
+    for (size_t i = 0; i < moments.size(); ++i)
+      ASSERT_NEAR(moments[i], h[i * moments.size() + i], 260 * 0x1p-23 * h[i * moments.size() + i]) << k << ", " << i;
+    EXPECT_TRUE(solver_->factor("w", {}));
+  }
+  const Status wide = solver_->begin(65536);
+  ASSERT_FALSE(wide);
+  EXPECT_EQ(wide.error().message, "GPTQ on a GPU: found a weight of 65536 inputs, allowed are 65535");
+}
+
 TEST_F(CudaGptq, RangesAreTheCpusBitForBit) {
   const Problem p = problem(67, 384, 300);
   Problem odd = p;
@@ -229,6 +244,30 @@ TEST_F(CudaGptq, RangesAreTheCpusBitForBit) {
       EXPECT_EQ(different, 0u) << info.name << (whole_zero ? ", whole zero points" : "") << " of " << wanted.ranges.size();
     }
   }
+}
+
+TEST_F(CudaGptq, OutliersAreThoseOfTheCpu) {
+  Problem p = problem(61, 384, 300);
+  std::fill_n(p.weights.begin() + 384, 128, 0.f);
+  for (size_t i = 0; i < p.weights.size(); i += 7) p.weights[i] = std::round(p.weights[i] * 64) / 64;  // scores that are equal
+  for (const double share : {0.0005, 0.01, 0.9})
+    for (const bool dead : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}{}", share, dead ? ", inputs all zero" : ""));
+      Problem inputs = p;
+      if (dead) std::ranges::fill(inputs.inputs, 0.f);  // every score is 0: the first ones are taken
+      const std::vector<float> moments = feed(inputs);
+      ASSERT_TRUE(solver_->factor("w", {}));
+      for (const IntegerFormat format : {IntegerFormat{4, 128, false}, IntegerFormat{3, 32, true}, IntegerFormat{8, 64, true, true}}) {
+        const auto made = solver_->quantize(matrix(p), format, share);
+        ASSERT_TRUE(made) << made.error().message;
+        const QuantizedMatrix wanted = quantize_outlier(matrix(p, moments), format, {.share = share});
+        EXPECT_EQ(made->outlier_begin, wanted.outlier_begin);
+        EXPECT_EQ(made->outlier_column, wanted.outlier_column);
+        const auto block_bytes = static_cast<size_t>(format.block_bytes());
+        for (size_t at = 0; at < wanted.blocks.size(); at += block_bytes)
+          ASSERT_EQ(std::memcmp(made->blocks.data() + at, wanted.blocks.data() + at, format.minimum ? 4 : 2), 0) << "group " << at / block_bytes;
+      }
+    }
 }
 
 TEST_F(CudaGptq, LosesNoMoreThanTheCpu) {

@@ -2,6 +2,7 @@
 #include "backend/cuda/gptq.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +11,7 @@
 namespace quintet::cuda {
 namespace {
 
+constexpr int64_t kMostInputs = 65535;   // rows of a grid
 constexpr int64_t kStagedRows = 4096;    // a product of fewer rows is bound by reading and writing the Hessian
 constexpr int64_t kStrip = 2048;         // columns of one product, of an upper half
 constexpr int64_t kPanelRows = 512;      // of the factor, whose trailing products they make deep enough
@@ -44,7 +46,8 @@ size_t Gptq::bytes() const {
 }
 
 Status Gptq::begin(int64_t k) {
-  QUINTET_CHECK(k > 0 && k % 32 == 0 && k < 65536, "GPTQ of {} inputs", k);
+  QUINTET_CHECK(k > 0, "GPTQ of {} inputs", k);
+  if (k > kMostInputs) return bad_input(fmt::format("GPTQ on a GPU: found a weight of {} inputs, allowed are {}", k, kMostInputs));
   const size_t bytes = static_cast<size_t>(k * k) * sizeof(float);
   TRY(hessian_.reserve(bytes));
   TRY(vectors_.reserve(static_cast<size_t>(2 * k + 1) * sizeof(float)));
@@ -142,9 +145,63 @@ Status Gptq::factor_panel(int64_t begin, int64_t end) {
   return {};
 }
 
-Status Gptq::find_ranges(const Matrix& matrix) {
-  return device_status(kernels_.ranges({.weights = matrix.weights, .moments = vectors_.as<float>(), .n = static_cast<int>(matrix.n), .k = static_cast<int>(k_),
-                                        .rules = matrix.rules, .ranges = matrix.ranges}, site_), "ranges");
+RangesParams Gptq::ranges_of(const Matrix& matrix) const {
+  return {.weights = matrix.weights, .moments = vectors_.as<float>(), .kept = matrix.kept, .n = static_cast<int>(matrix.n), .k = static_cast<int>(k_),
+          .rules = matrix.rules, .ranges = matrix.ranges, .scores = sums_.as<float>()};
+}
+
+Status Gptq::find_ranges(const Matrix& matrix) { return device_status(kernels_.ranges(ranges_of(matrix), site_), "ranges"); }
+
+Status Gptq::choose_outliers(const Matrix& matrix, double share) {
+  constexpr int kRounds = 3;  // as OutlierChooser
+  const int64_t weights = matrix.n * k_, wanted = std::llround(share * static_cast<double>(weights));
+  TRY(sums_.reserve(static_cast<size_t>(weights) * sizeof(float)));
+  TRY(counts_.reserve(static_cast<size_t>(std::max<int64_t>(kScoreCounts, matrix.n)) * sizeof(uint32_t)));
+  QUINTET_CUDA(cudaMemsetAsync(matrix.kept, 1, static_cast<size_t>(weights), site_.stream));
+  int64_t taken = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    TRY(find_ranges(matrix));
+    QUINTET_CUDA(kernels_.scores(ranges_of(matrix), site_));
+    const int64_t until = wanted * round / kRounds;
+    TRY(take_best(matrix, until - taken));
+    taken = until;
+  }
+  return find_ranges(matrix);
+}
+
+/// Makes the `count` weights with the highest scores outliers; of equal ones the first.
+Status Gptq::take_best(const Matrix& matrix, int64_t count) {
+  if (count <= 0) return {};
+  std::vector<uint32_t> counts(static_cast<size_t>(std::max<int64_t>(kScoreCounts, matrix.n)));
+  auto* on_device = counts_.as<uint32_t>();
+  ScoresParams p{.scores = sums_.as<float>(), .n = static_cast<int>(matrix.n), .k = static_cast<int>(k_), .counts = on_device};
+  const auto fetch = [&](size_t entries) -> Status {
+    QUINTET_CUDA(cudaMemcpyAsync(counts.data(), on_device, entries * sizeof(uint32_t), cudaMemcpyDeviceToHost, site_.stream));
+    QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
+    return {};
+  };
+  int64_t rank = count;  // of the threshold, among those that are not yet known to lie above it
+  for (const int half : {0, 1}) {
+    p.upper = half == 0 ? -1 : static_cast<int>(p.threshold);
+    QUINTET_CUDA(cudaMemsetAsync(on_device, 0, kScoreCounts * sizeof(uint32_t), site_.stream));
+    QUINTET_CUDA(kernels_.count_scores(p, site_));
+    TRY(fetch(kScoreCounts));
+    uint32_t at = kScoreCounts - 1;
+    for (; at > 0 && counts[at] < rank; --at) rank -= counts[at];
+    p.threshold = half == 0 ? at : p.threshold << 16 | at;
+  }
+  QUINTET_CUDA(kernels_.take_scores(p, site_));
+  const auto rows = static_cast<size_t>(matrix.n);
+  TRY(fetch(rows));
+  for (size_t row = 0; row < rows; ++row) {
+    counts[row] = static_cast<uint32_t>(std::min<int64_t>(counts[row], rank));
+    rank -= counts[row];
+  }
+  QUINTET_CUDA(cudaMemcpyAsync(on_device, counts.data(), rows * sizeof(uint32_t), cudaMemcpyHostToDevice, site_.stream));
+  p.kept = matrix.kept;
+  QUINTET_CUDA(kernels_.take_scores(p, site_));
+  QUINTET_CUDA(cudaStreamSynchronize(site_.stream));  // `counts` goes
+  return {};
 }
 
 Status Gptq::round(const Matrix& matrix) {

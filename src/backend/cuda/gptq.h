@@ -38,7 +38,7 @@ class Gptq {
   /// `library` must have been opened for the site's stream.
   Gptq(const GptqKernels& kernels, const LaunchSite& site, Cublas library);
 
-  /// Forgets all inputs; those to come have k columns, a multiple of 32.
+  /// Forgets all inputs; those to come have k columns: bad_input beyond 65535.
   Status begin(int64_t k);
   /// Adds inputs x [rows, k] f16, `stride` elements apart.
   Status add(const void* x, int64_t rows, int64_t stride);
@@ -53,13 +53,16 @@ class Gptq {
     float* weights = nullptr;       ///< [n, k]; outliers are replaced by what stood at their turn
     int64_t n = 0;
     IntegerRules rules;
-    const uint8_t* kept = nullptr;  ///< [n, k] 0: an outlier; null: none
+    uint8_t* kept = nullptr;        ///< [n, k] 0: an outlier; null: none
     float2* ranges = nullptr;       ///< [n, k / group] scale, minimum
     uint8_t* codes = nullptr;       ///< [n, k], written
   };
-  /// Fills in the ranges, without outliers.
+  /// Fills in the ranges of what is kept.
   Status find_ranges(const Matrix& matrix);
-  /// Fills in the codes, ranges given.
+  /// Fills in `kept` and the ranges: `share` of the weights become outliers, those that quantize_outlier() would choose by
+  /// activation. Waits.
+  Status choose_outliers(const Matrix& matrix, double share);
+  /// Fills in the codes, ranges and outliers given.
   Status round(const Matrix& matrix);
 
   int64_t k() const { return k_; }
@@ -71,6 +74,8 @@ class Gptq {
  private:
   Status add_products(const void* x, int64_t rows, int64_t stride);
   Status flush();
+  RangesParams ranges_of(const Matrix& matrix) const;
+  Status take_best(const Matrix& matrix, int64_t count);
   Result<bool> factors(double damping, double mean);
   Status factor_panel(int64_t begin, int64_t end);
 
@@ -83,7 +88,8 @@ class Gptq {
   GrowingBuffer staged_;   ///< [kStagedRows, k] inputs that are not in the Hessian yet
   GrowingBuffer factor_;   ///< [k, k] upper half: m of kernels/gptq.h
   GrowingBuffer vectors_;  ///< moments [k], order [k], a flag
-  GrowingBuffer sums_;     ///< [n, k]
+  GrowingBuffer sums_;     ///< [n, k] of rounding; before, scores of outliers
+  GrowingBuffer counts_;   ///< of scores
   GrowingBuffer lost_;     ///< [n, kOuterColumns]
 };
 

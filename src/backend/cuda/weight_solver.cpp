@@ -1,6 +1,8 @@
 // Between host memory and GPTQ on the device: weights up, codes and ranges down, blocks packed by the CPU.
 #include "backend/cuda/weight_solver.h"
 
+#include <cmath>
+
 #include "backend/cuda/gptq.h"
 #include "backend/cuda/upload.h"
 #include "base/parallel.h"
@@ -49,30 +51,23 @@ class CudaWeightSolver : public WeightSolver {
     TRY(weights_.reserve(weights * sizeof(float)));
     TRY(codes_.reserve(weights));
     TRY(ranges_.reserve(static_cast<size_t>(n * groups) * sizeof(float2)));
-    OutlierChoice choice;
-    choice.ranges.resize(static_cast<size_t>(n * groups));
-    if (outlier_share > 0) {
-      MatrixToQuantize weighted = matrix;
-      weighted.moments = gptq_.known_moments();
-      choice = choose_outliers(weighted, format, {.share = outlier_share});
-    }
-    const bool outliers = !choice.kept.empty(), ranged = outlier_share > 0;
-    if (outliers) {
-      TRY(kept_.reserve(weights));
-      TRY(upload(choice.kept, kept_));
-    }
-    if (ranged) TRY(upload(choice.ranges, ranges_));
+    const bool outliers = std::llround(outlier_share * static_cast<double>(weights)) > 0;
+    if (outliers) TRY(kept_.reserve(weights));
     TRY(upload(std::span(matrix.weights, weights), weights_));
     const Gptq::Matrix on_device{.weights = weights_.as<float>(), .n = n, .rules = rules_of(format), .kept = outliers ? kept_.as<uint8_t>() : nullptr,
                                  .ranges = ranges_.as<float2>(), .codes = codes_.as<uint8_t>()};
-    if (!ranged) TRY(gptq_.find_ranges(on_device));
+    TRY(outliers ? gptq_.choose_outliers(on_device, outlier_share) : gptq_.find_ranges(on_device));
     TRY(gptq_.round(on_device));
 
     std::vector<uint8_t> codes(weights);
     std::vector<float> changed(outliers ? weights : 0);
+    OutlierChoice choice{.kept = std::vector<uint8_t>(outliers ? weights : 0), .ranges = std::vector<IntegerRange>(static_cast<size_t>(n * groups))};
     TRY(download(codes_, codes.data(), codes.size()));
-    if (!ranged) TRY(download(ranges_, choice.ranges.data(), choice.ranges.size() * sizeof(IntegerRange)));
-    if (outliers) TRY(download(weights_, changed.data(), changed.size() * sizeof(float)));
+    TRY(download(ranges_, choice.ranges.data(), choice.ranges.size() * sizeof(IntegerRange)));
+    if (outliers) {
+      TRY(download(kept_, choice.kept.data(), weights));
+      TRY(download(weights_, changed.data(), changed.size() * sizeof(float)));
+    }
     QUINTET_CUDA(cudaStreamSynchronize(stream_));
     RowWriter writer(matrix, format);
     parallel_for(n, matrix.threads, [&](int64_t row) { writer.write(row, choice.ranges.data() + row * groups, codes.data() + row * k); });

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/kernels/gptq_factor.cuh"
+#include "backend/cuda/kernels/gptq_ranges.cuh"
 #include "backend/cuda/kernels/gptq_round.cuh"
 #include "backend/cuda/kernels/launch.h"
 
@@ -38,9 +39,18 @@ cudaError_t launch_unit_rows(float* matrix, int k, const LaunchSite& site) {
 cudaError_t launch_ranges(const RangesParams& p, const LaunchSite& site) {
   return launch_plain<RangesParams>(gptq_ranges, dim3(static_cast<unsigned>(p.k / p.rules.group), chunks(p.n, kRangeThreads)), kRangeThreads, kRangeBytes, site, p);
 }
+cudaError_t launch_scores(const RangesParams& p, const LaunchSite& site) {
+  return launch_plain<RangesParams>(gptq_scores, dim3(static_cast<unsigned>(p.k / p.rules.group), chunks(p.n, kRangeThreads)), kRangeThreads, kRangeBytes, site, p);
+}
+cudaError_t launch_count_scores(const ScoresParams& p, const LaunchSite& site) {
+  return launch_plain<ScoresParams>(gptq_count_scores, dim3(static_cast<unsigned>(8 * site.multiprocessors)), 256, 0, site, p);
+}
+cudaError_t launch_take_scores(const ScoresParams& p, const LaunchSite& site) {
+  return launch_plain<ScoresParams>(gptq_take_scores, dim3(chunks(p.n, 8)), 256, 0, site, p);
+}
 cudaError_t launch_round(const RoundParams& p, const LaunchSite& site) {
-  // Three blocks fill a multiprocessor; each fetches its piece of the factor once and goes on to further rows.
-  const unsigned blocks = std::min(chunks(p.n, kRoundWarps), static_cast<unsigned>(3 * site.multiprocessors));
+  // As many as multiprocessors hold at once: each fetches its piece of the factor once and goes on to further rows.
+  const unsigned blocks = std::min(chunks(p.n, kRoundWarps), static_cast<unsigned>(kRoundBlocks * site.multiprocessors));
   return launch_plain<RoundParams>(gptq_round, dim3(blocks), kRoundWarps * 32, kRoundBytes, site, p);
 }
 
@@ -48,7 +58,8 @@ cudaError_t launch_round(const RoundParams& p, const LaunchSite& site) {
 
 const GptqKernels& gptq_kernels() {
   static const GptqKernels kKernels = {.arrange = launch_arrange, .diagonal = launch_diagonal, .factor_block = launch_factor_block,
-                                       .solve_block = launch_solve_block, .unit_rows = launch_unit_rows, .ranges = launch_ranges,
+                                       .solve_block = launch_solve_block, .unit_rows = launch_unit_rows, .ranges = launch_ranges, .scores = launch_scores,
+                                       .count_scores = launch_count_scores, .take_scores = launch_take_scores,
                                        .round = launch_round};
   return kKernels;
 }

@@ -17,6 +17,7 @@ struct LaunchSite;
 
 inline constexpr int kFactorBlock = 64;   ///< rows that one block of threads factors, and that are solved for in registers
 inline constexpr int kRoundColumns = 128; ///< columns that one launch rounds
+inline constexpr int kScoreCounts = 1 << 16;
 
 /// What rounding needs of an IntegerFormat.
 struct IntegerRules {
@@ -53,13 +54,26 @@ struct FactorParams {
   int* failed;  ///< set to 1 where a pivot is not positive and finite
 };
 
-/// Range of each group of weights [n, k], searched as quant/integer_range.h does, to the same bits.
+/// Range of each group of weights [n, k], searched as quant/integer_range.h does, to the same bits; or what each weight would
+/// be worth as an outlier.
 struct RangesParams {
   const float* weights;
   const float* moments;  ///< [k]
+  const uint8_t* kept;   ///< [n, k] 0: an outlier, left out; null: none
   int n, k;
   IntegerRules rules;
   float2* ranges;  ///< [n, groups] scale, minimum
+  float* scores;   ///< [n, k]
+};
+
+/// The choice of the largest scores: the threshold is found by counting, upper halves of keys first.
+struct ScoresParams {
+  const float* scores;  ///< [n, k]
+  int n, k;
+  int upper;            ///< -1: count upper halves, else lower ones below this upper half
+  uint32_t threshold;
+  uint32_t* counts;     ///< [65536], or [n] by rows
+  uint8_t* kept;        ///< [n, k]; null: count by rows
 };
 
 /// Rounds columns [begin, begin + columns) in reversed order of all rows, the last column first.
@@ -86,6 +100,9 @@ struct GptqKernels {
   /// Divides every row of the upper half by its diagonal, which becomes 1.
   cudaError_t (*unit_rows)(float* matrix, int k, const LaunchSite&);
   cudaError_t (*ranges)(const RangesParams&, const LaunchSite&);
+  cudaError_t (*scores)(const RangesParams&, const LaunchSite&);
+  cudaError_t (*count_scores)(const ScoresParams&, const LaunchSite&);
+  cudaError_t (*take_scores)(const ScoresParams&, const LaunchSite&);
   cudaError_t (*round)(const RoundParams&, const LaunchSite&);
 };
 
