@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 #include "compress/observing_backend.h"
@@ -183,14 +183,8 @@ Status LayerCalibration::through(const CalibrationTokens& sequences, float* rows
   // Rows enter before those of the same chunk leave, and those of chunks before are not needed any more.
   float *in = rows, *out = rows;
   ObservingOptions options{.wants = [](const Weight&) { return false; }};
-  options.enter = [&](float* to, int64_t count) {
-    std::memcpy(to, in, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-    in += count * states_.hidden();
-  };
-  options.leave = [&](const float* from, int64_t count) {
-    std::memcpy(out, from, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-    out += count * states_.hidden();
-  };
+  options.enter = [&](int64_t count) { return std::exchange(in, in + count * states_.hidden()); };
+  options.leave = [&](int64_t count) { return std::exchange(out, out + count * states_.hidden()); };
   const auto observed = make_observing_backend(setup_.backend, std::move(options));
   for (const auto& sequence : sequences) TRY(prompt_pass(*observed, one_, sequence, kChunk_tokens));
   return {};
@@ -215,10 +209,7 @@ Status LayerCalibration::read_out(const CalibrationTokens& sequences, const floa
                                   const LogitsSink& sink) {
   TRY(prepare_head(made));
   ObservingOptions options{.wants = [](const Weight&) { return false; }};
-  options.enter = [&](float* to, int64_t count) {
-    std::memcpy(to, rows, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-    rows += count * states_.hidden();
-  };
+  options.enter = [&](int64_t count) { return std::exchange(rows, rows + count * states_.hidden()); };
   const auto observed = make_observing_backend(setup_.backend, std::move(options));
   for (const auto& sequence : sequences)
     TRY(prompt_logits(*observed, *head_, sequence, kLogitsChunk_tokens, [&](int32_t, int32_t count, const float* logits) {
@@ -238,15 +229,9 @@ Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
   if (watcher.sees_on_device())
     options.device_sink = [&](const Weight& weight, ConstMatrixView x) { return watcher.see_on_device(weight, x); };
   int64_t entered = 0, left = 0;
-  options.enter = [&](float* rows, int64_t count) {
-    std::memcpy(rows, states_.row_in(entered), static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-    entered += count;
-  };
+  options.enter = [&](int64_t count) { return states_.row_in(std::exchange(entered, entered + count)); };
   if (request.advance) {
-    options.leave = [&](const float* rows, int64_t count) {
-      std::memcpy(states_.row_out(left), rows, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-      left += count;
-    };
+    options.leave = [&](int64_t count) { return states_.row_out(std::exchange(left, left + count)); };
   } else {
     for (int i = 0; i < kLayerInputs; ++i)
       if (request.inputs[i]) options.last = input_weights(layer)[static_cast<size_t>(i)];

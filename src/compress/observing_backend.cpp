@@ -36,9 +36,8 @@ class ObservingOps : public Ops {
     past_ = false;
     residual_ = args.out;
     if (!options_.enter) return inner_.embed(step, args);
-    values_.resize(static_cast<size_t>(args.out.rows * args.out.cols));
-    options_.enter(values_.data(), args.out.rows);
-    if (status_) status_ = backend_.write({reinterpret_cast<const uint8_t*>(values_.data()), values_.size() * sizeof(float)}, args.out.data);
+    const float* rows = options_.enter(args.out.rows);
+    if (status_) status_ = backend_.write({reinterpret_cast<const uint8_t*>(rows), bytes_of(args.out)}, args.out.data);
   }
   void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override {
     if (!past_) inner_.rms_norm(x, norm, out);
@@ -66,12 +65,12 @@ class ObservingOps : public Ops {
   void end_layer(int layer) override {
     inner_.end_layer(layer);
     if (past_ || !options_.leave || !status_) return;
-    values_.resize(static_cast<size_t>(residual_.rows * residual_.cols));
-    status_ = backend_.read(residual_.data, {reinterpret_cast<uint8_t*>(values_.data()), values_.size() * sizeof(float)});
-    options_.leave(values_.data(), residual_.rows);
+    status_ = backend_.read(residual_.data, {reinterpret_cast<uint8_t*>(options_.leave(residual_.rows)), bytes_of(residual_)});
   }
 
  private:
+  static size_t bytes_of(const MatrixView& rows) { return static_cast<size_t>(rows.rows * rows.cols) * sizeof(float); }
+
   Status show(const LinearArgs& args) {
     ConstMatrixView x = args.x;
     if (args.norm.weight) {
