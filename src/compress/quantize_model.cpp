@@ -86,8 +86,10 @@ class Quantizer {
       return bad_input("importance matrix: found zeros alone, allowed is a matrix of mean squares that are not all zero");
     for (const TensorTask& task : tasks_)
       if (options_.importance && task.changed && task.place.input() >= 0) TRY(check_importance(task));
-    TRY_ASSIGN(WorkFolder folder,
-               WorkFolder::open(destination, identity_of(files_, backend_, options_), options_.restart));
+    if (options_.is_gptq()) TRY(find_solver());
+    Json identity = identity_of(files_, backend_, options_);
+    if (solver_) identity["Hessians and rounding"] = "on the device";
+    TRY_ASSIGN(WorkFolder folder, WorkFolder::open(destination, identity, options_.restart));
     folder_ = &folder;
     Status status = work();
     folder_ = nullptr;
@@ -103,6 +105,18 @@ class Quantizer {
  private:
   void warn(const std::string& message) const {
     if (hooks_.on_warning) hooks_.on_warning(message);
+  }
+
+  /// A backend that cannot have one here leaves GPTQ to the CPU.
+  Status find_solver() {
+    auto solver = backend_.make_weight_solver();
+    if (solver) {
+      solver_ = std::move(solver).value();
+      return {};
+    }
+    if (solver.error().kind != ErrorKind::not_found) return solver.error();
+    warn(fmt::format("{}: {}", backend_.info().name, solver.error().message));
+    return {};
   }
 
   bool goes_on() const { return !hooks_.progress || hooks_.progress(done_bytes_, all_bytes_); }
@@ -186,12 +200,6 @@ class Quantizer {
                                        config_.vocabulary));
     const auto tokens = static_cast<int64_t>(tokens_.size()) * options_.length;
     if (!std::exchange(calibration_warned_, true)) warn_of_calibration(tokens);
-    if (options_.is_gptq() && !solver_) {
-      auto solver = backend_.make_weight_solver();
-      if (solver) solver_ = std::move(solver).value();
-      else if (solver.error().kind == ErrorKind::not_found) warn(fmt::format("{}: {}", backend_.info().name, solver.error().message));
-      else return solver.error();
-    }
     // The first layer that is still to come: the embedding stands before the layers, output norm and head behind.
     int32_t next = config_.layers;
     for (size_t i = first_task; i < tasks_.size() && next == config_.layers; ++i)
