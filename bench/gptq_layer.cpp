@@ -66,14 +66,16 @@ class LayerBench {
   Status run() {
     for (Event* event : {&begin_, &end_}) QUINTET_CUDA(cudaEventCreate(event->out()));
     for (int round = 0; round < options_.rounds; ++round) {
-      fmt::print("{}, {} tokens, round {}\n{:<8} {:>6} {:>9} {:>8} {:>9} {:>8} {:>8} {:>9} {:>9} {:>6}\n", options_.shape->name, options_.tokens, round + 1, "input", "k",
-                 "hessian s", "TFLOP/s", "factor s", "TFLOP/s", "ranges s", "rounding s", "TFLOP/s", "loss");
+      fmt::print("{}, {} tokens, round {}\n{:<8} {:>6} {:>9} {:>8} {:>9} {:>8} {:>8} {:>9} {:>9} {:>6}\n", options_.shape->name,
+                 options_.tokens, round + 1, "input", "k", "hessian s", "TFLOP/s", "factor s", "TFLOP/s", "ranges s", "rounding s",
+                 "TFLOP/s", "loss");
       Seconds layer;
       for (const Input& input : options_.shape->inputs) TRY(measure(input, layer));
       size_t free = 0, total = 0;
       QUINTET_CUDA(cudaMemGetInfo(&free, &total));
-      fmt::print("layer    hessian {:.3f} + factor {:.3f} + ranges {:.3f} + rounding {:.3f} = {:.3f} s; GPTQ holds {}, the process {}\n", layer.hessian, layer.factor,
-                 layer.ranges, layer.rounding, layer.sum(), format_bytes(gptq_.bytes() + weights_.bytes() + codes_.bytes() + ranges_.bytes()), format_bytes(total - free));
+      fmt::print("layer    hessian {:.3f} + factor {:.3f} + ranges {:.3f} + rounding {:.3f} = {:.3f} s; GPTQ holds {}, the process {}\n",
+                 layer.hessian, layer.factor, layer.ranges, layer.rounding, layer.sum(),
+                 format_bytes(gptq_.bytes() + weights_.bytes() + codes_.bytes() + ranges_.bytes()), format_bytes(total - free));
       std::fflush(stdout);
     }
     return options_.host ? through_host() : Status();
@@ -123,8 +125,9 @@ class LayerBench {
     for (const int64_t n : input.outputs) all += static_cast<double>(n);
     const auto width = static_cast<double>(k);
     fmt::print("{:<8} {:>6} {:>9.3f} {:>8.1f} {:>9.3f} {:>8.1f} {:>8.3f} {:>9.3f} {:>9.1f} {:>6.3f}\n", input.name, k, spent.hessian,
-               static_cast<double>(options_.tokens) * width * width / spent.hessian * 1e-12, spent.factor, width * width * width / 3 / spent.factor * 1e-12, spent.ranges,
-               spent.rounding, all * width * width / spent.rounding * 1e-12, lost / plain);
+               static_cast<double>(options_.tokens) * width * width / spent.hessian * 1e-12, spent.factor,
+               width * width * width / 3 / spent.factor * 1e-12, spent.ranges, spent.rounding, all * width * width / spent.rounding * 1e-12,
+               lost / plain);
     layer.add(spent);
     return {};
   }
@@ -144,7 +147,8 @@ class LayerBench {
     TRY(ranges_.reserve(weights / kFormat.group * sizeof(float2)));
     QUINTET_CUDA(bench::make_weights(weights_.as<float>(), n, k, static_cast<uint64_t>(n * 7 + k), site_.stream));
     QUINTET_CUDA(cudaMemsetAsync(codes_.as<void>(), 0xff, weights, site_.stream));
-    const Gptq::Matrix matrix{.weights = weights_.as<float>(), .n = n, .rules = rules_of(kFormat), .ranges = ranges_.as<float2>(), .codes = codes_.as<uint8_t>()};
+    const Gptq::Matrix matrix{
+        .weights = weights_.as<float>(), .n = n, .rules = rules_of(kFormat), .ranges = ranges_.as<float2>(), .codes = codes_.as<uint8_t>()};
     TRY(time(spent.ranges, [&] { return gptq_.find_ranges(matrix); }));
     TRY(time(spent.rounding, [&] { return gptq_.round(matrix); }));
     TRY(output_loss(matrix, matrix.codes, lost));
@@ -154,13 +158,29 @@ class LayerBench {
   /// Adds the sum of squares of errors times held-out inputs.
   Status output_loss(const Gptq::Matrix& matrix, const uint8_t* codes, double& loss) {
     const int64_t n = matrix.n, k = gptq_.k();
-    QUINTET_CUDA(bench::rounding_errors({.weights = matrix.weights, .codes = codes, .ranges = matrix.ranges, .n = n, .k = k, .group = kFormat.group,
-                                         .offset = kFormat.code_offset(), .most = kFormat.max_code()}, errors_.as<float>(), site_.stream));
+    QUINTET_CUDA(bench::rounding_errors({.weights = matrix.weights,
+                                         .codes = codes,
+                                         .ranges = matrix.ranges,
+                                         .n = n,
+                                         .k = k,
+                                         .group = kFormat.group,
+                                         .offset = kFormat.code_offset(),
+                                         .most = kFormat.max_code()},
+                                        errors_.as<float>(), site_.stream));
     TRY(outputs_.reserve(static_cast<size_t>(n * kHeldOut_tokens) * sizeof(float)));
-    TRY(library_.multiply({.m = n, .n = kHeldOut_tokens, .k = k, .a = errors_.as<float>(), .a_stride = k, .b = held_out_.as<float>(), .b_stride = k, .b_transposed = true,
-                           .c = outputs_.as<float>(), .c_stride = kHeldOut_tokens}));
+    TRY(library_.multiply({.m = n,
+                           .n = kHeldOut_tokens,
+                           .k = k,
+                           .a = errors_.as<float>(),
+                           .a_stride = k,
+                           .b = held_out_.as<float>(),
+                           .b_stride = k,
+                           .b_transposed = true,
+                           .c = outputs_.as<float>(),
+                           .c_stride = kHeldOut_tokens}));
     std::vector<float> outputs(static_cast<size_t>(n * kHeldOut_tokens));
-    QUINTET_CUDA(cudaMemcpyAsync(outputs.data(), outputs_.as<void>(), outputs.size() * sizeof(float), cudaMemcpyDeviceToHost, site_.stream));
+    QUINTET_CUDA(
+        cudaMemcpyAsync(outputs.data(), outputs_.as<void>(), outputs.size() * sizeof(float), cudaMemcpyDeviceToHost, site_.stream));
     QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
     for (const float output : outputs) loss += static_cast<double>(output) * output;
     return {};
@@ -179,7 +199,8 @@ class LayerBench {
     TRY(solver->factor(input.name, {}));
     std::vector<float> weights(static_cast<size_t>(n * k));
     QUINTET_CUDA(bench::make_weights(weights_.as<float>(), n, k, static_cast<uint64_t>(n * 7 + k), site_.stream));
-    QUINTET_CUDA(cudaMemcpyAsync(weights.data(), weights_.as<void>(), weights.size() * sizeof(float), cudaMemcpyDeviceToHost, site_.stream));
+    QUINTET_CUDA(
+        cudaMemcpyAsync(weights.data(), weights_.as<void>(), weights.size() * sizeof(float), cudaMemcpyDeviceToHost, site_.stream));
     QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
     for (int round = 0; round < options_.rounds; ++round) {
       const auto begin = std::chrono::steady_clock::now();

@@ -30,7 +30,8 @@ __global__ void inputs_kernel(__half* out, int64_t first, int64_t k, uint64_t se
   if (threadIdx.x < kDirections) share[threadIdx.x] = normal(mix(seed ^ (token << 8 | threadIdx.x))) / static_cast<float>(threadIdx.x + 1);
   __syncthreads();
   for (int64_t column = threadIdx.x; column < k; column += blockDim.x) {
-    const uint64_t channel = mix(seed * 3 + static_cast<uint64_t>(column)), noise = mix(seed * 5 + token * static_cast<uint64_t>(k) + static_cast<uint64_t>(column));
+    const uint64_t channel = mix(seed * 3 + static_cast<uint64_t>(column)),
+                   noise = mix(seed * 5 + token * static_cast<uint64_t>(k) + static_cast<uint64_t>(column));
     float x = 0.5f * normal(noise) * (mix(noise) % 100 == 0 ? 4.f : 1.f);
     for (int r = 0; r < kDirections; ++r) x += share[r] * normal(mix(channel + static_cast<uint64_t>(r)));
     float size = 0.1f * __expf(2.3f * uniform(static_cast<uint32_t>(channel >> 20)));
@@ -52,7 +53,9 @@ __global__ void errors_kernel(const Rounded p, float* errors) {
   errors[i] = weight - scale * static_cast<float>((p.codes ? p.codes[i] : nearest) - p.offset);
 }
 
-dim3 columns_by_rows(int64_t columns, int64_t rows) { return dim3(static_cast<unsigned>((columns + 255) / 256), static_cast<unsigned>(rows)); }
+dim3 columns_by_rows(int64_t columns, int64_t rows) {
+  return dim3(static_cast<unsigned>((columns + 255) / 256), static_cast<unsigned>(rows));
+}
 
 }  // namespace
 

@@ -82,11 +82,17 @@ class SolvingBackend : public Backend {
   Numerics numerics() const override { return inner_.numerics(); }
   Ops& ops() override { return inner_.ops(); }
   Result<Buffer> allocate(size_t bytes, BufferUse use) override { return inner_.allocate(bytes, use); }
-  Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const override { return inner_.packed_bytes(role, parts); }
+  Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const override {
+    return inner_.packed_bytes(role, parts);
+  }
   Result<uint64_t> scratch_bytes(const StepLimits& limits) const override { return inner_.scratch_bytes(limits); }
   Result<Weight> prepare(WeightRole role, std::span<const HostWeight> parts) override { return inner_.prepare(role, parts); }
-  Status unpack(const Weight& weight, int64_t first, int64_t count, float* out) override { return inner_.unpack(weight, first, count, out); }
-  PageClass page_class(int32_t layers, int32_t kv_heads, int32_t head_dim, int32_t tokens) const override { return inner_.page_class(layers, kv_heads, head_dim, tokens); }
+  Status unpack(const Weight& weight, int64_t first, int64_t count, float* out) override {
+    return inner_.unpack(weight, first, count, out);
+  }
+  PageClass page_class(int32_t layers, int32_t kv_heads, int32_t head_dim, int32_t tokens) const override {
+    return inner_.page_class(layers, kv_heads, head_dim, tokens);
+  }
   Status reserve(const StepLimits& limits) override { return inner_.reserve(limits); }
   Result<StepView> stage(const StepInputs& inputs) override { return inner_.stage(inputs); }
   Status finish(const Sampled* sampled, std::span<Sampled> out) override { return inner_.finish(sampled, out); }
@@ -123,9 +129,10 @@ TEST(WeightSolver, TakesTheCpusPlaceAndGivesTheSameModel) {
       SolvingBackend backend(*cpu, solver);
       const fs::path folder = place / std::to_string(static_cast<int>(method) * 10 + static_cast<int>(solver));
       std::vector<std::string> warnings;
-      const auto report = quantize_model(kSource, folder, backend,
-                                         {.method = method, .format = {4, 32, false}, .calibration_text = text, .samples = 4, .length = 64, .threads = 1},
-                                         {.on_warning = [&](std::string_view warning) { warnings.emplace_back(warning); }});
+      const auto report =
+          quantize_model(kSource, folder, backend,
+                         {.method = method, .format = {4, 32, false}, .calibration_text = text, .samples = 4, .length = 64, .threads = 1},
+                         {.on_warning = [&](std::string_view warning) { warnings.emplace_back(warning); }});
       ASSERT_TRUE(report) << report.error().message;
       const bool gptq = method != QuantizeMethod::outlier;
       EXPECT_EQ(std::ranges::count(warnings, "cpu: found no library for it"), gptq && solver == Solver::missing ? 1 : 0);

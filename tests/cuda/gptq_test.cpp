@@ -58,8 +58,7 @@ class CudaGptq : public CudaTest {
     for (int64_t first = 0; first < p.tokens; first += count, count = count * 3 + 1) {
       const int64_t rows = std::min(count, p.tokens - first);
       std::vector<float> chunk(static_cast<size_t>(rows * stride), NAN);
-      for (int64_t r = 0; r < rows; ++r)
-        std::copy_n(p.inputs.begin() + (first + r) * p.k, p.k, chunk.begin() + r * stride);
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(p.inputs.begin() + (first + r) * p.k, p.k, chunk.begin() + r * stride);
       const Matrix x = upload(chunk, rows, stride, DType::f16);
       EXPECT_TRUE(solver_->add(MatrixView{.data = x.view.data, .type = DType::f16, .rows = rows, .cols = p.k, .stride = stride}));
       const std::vector<uint8_t> poison(x.buffer.bytes(), 0xff);
@@ -107,7 +106,8 @@ class CudaGptq : public CudaTest {
   }
 
   /// Every code is the one nearest to where its column stood, given what the columns before it have lost.
-  static void expect_nearest(const Problem& p, const QuantizedMatrix& q, const std::vector<double>& h, const InputOrder& inputs, double damping) {
+  static void expect_nearest(const Problem& p, const QuantizedMatrix& q, const std::vector<double>& h, const InputOrder& inputs,
+                             double damping) {
     const auto k = static_cast<size_t>(p.k);
     const IntegerFormat format = *integer_format(q.format);
     const auto group = static_cast<size_t>(format.group);
@@ -132,9 +132,11 @@ class CudaGptq : public CudaTest {
       decode_row(q.view("w"), n, row.data());
       std::vector<bool> outlier(k);
       if (!q.outlier_begin.empty())
-        for (uint32_t o = q.outlier_begin[static_cast<size_t>(n)]; o < q.outlier_begin[static_cast<size_t>(n) + 1]; ++o) outlier[q.outlier_column[o]] = true;
+        for (uint32_t o = q.outlier_begin[static_cast<size_t>(n)]; o < q.outlier_begin[static_cast<size_t>(n) + 1]; ++o)
+          outlier[q.outlier_column[o]] = true;
       const uint8_t* blocks = q.blocks.data() + static_cast<size_t>(n) * k / group * static_cast<size_t>(format.block_bytes());
-      for (size_t g = 0; g < k / group; ++g) unpack_codes(format, blocks + g * static_cast<size_t>(format.block_bytes()), codes.data() + g * group);
+      for (size_t g = 0; g < k / group; ++g)
+        unpack_codes(format, blocks + g * static_cast<size_t>(format.block_bytes()), codes.data() + g * group);
       for (size_t a = k; a-- > 0;) {
         double stood = 0;
         for (size_t b = a + 1; b < k; ++b) stood += r[a * k + b] * lost[b];
@@ -147,7 +149,8 @@ class CudaGptq : public CudaTest {
         const double away = stood - value;
         if (outlier[column]) {
           // Kept as it stood, in FP16 beside its code's value.
-          ASSERT_LE(std::abs(away), 0x1p-10 * (std::abs(stood) + scale * format.max_code()) + 0.02 * scale) << "row " << n << " column " << column;
+          ASSERT_LE(std::abs(away), 0x1p-10 * (std::abs(stood) + scale * format.max_code()) + 0.02 * scale)
+              << "row " << n << " column " << column;
           continue;
         }
         if (scale == 0) continue;
@@ -173,13 +176,14 @@ TEST_F(CudaGptq, EachCodeIsTheNearestToWhatTheColumnsBeforeItLeave) {
     double outliers;
     int64_t first_tokens = 1;
   };
-  const Case cases[] = {{.n = 5, .k = 96, .tokens = 211, .format = {3, 32, true}, .act_order = true, .outliers = 0},
-                        {.n = 37, .k = 352, .tokens = 501, .format = {4, 32, false}, .act_order = true, .outliers = 0},
-                        {.n = 1, .k = 128, .tokens = 40, .format = {8, 128, false}, .act_order = false, .outliers = 0},
-                        {.n = 3, .k = 160, .tokens = 6011, .format = {4, 32, false}, .act_order = true, .outliers = 0, .first_tokens = 4999},
-                        {.n = 131, .k = 704, .tokens = 1001, .format = {4, 64, true}, .act_order = true, .outliers = 0.01},
-                        {.n = 19, .k = 2240, .tokens = 4733, .format = {4, 64, false}, .act_order = true, .outliers = 0},
-                        {.n = 7, .k = 1184, .tokens = 600, .format = {4, 32, true}, .act_order = false, .outliers = 0.002}};
+  const Case cases[] = {
+      {.n = 5, .k = 96, .tokens = 211, .format = {3, 32, true}, .act_order = true, .outliers = 0},
+      {.n = 37, .k = 352, .tokens = 501, .format = {4, 32, false}, .act_order = true, .outliers = 0},
+      {.n = 1, .k = 128, .tokens = 40, .format = {8, 128, false}, .act_order = false, .outliers = 0},
+      {.n = 3, .k = 160, .tokens = 6011, .format = {4, 32, false}, .act_order = true, .outliers = 0, .first_tokens = 4999},
+      {.n = 131, .k = 704, .tokens = 1001, .format = {4, 64, true}, .act_order = true, .outliers = 0.01},
+      {.n = 19, .k = 2240, .tokens = 4733, .format = {4, 64, false}, .act_order = true, .outliers = 0},
+      {.n = 7, .k = 1184, .tokens = 600, .format = {4, 32, true}, .act_order = false, .outliers = 0.002}};
   for (const Case& c : cases) {
     SCOPED_TRACE(fmt::format("[{}, {}], {} tokens, {} bits in {}", c.n, c.k, c.tokens, c.format.bits, c.format.group));
     const Problem p = problem(c.n, c.k, c.tokens);
@@ -218,7 +222,7 @@ TEST_F(CudaGptq, SumsUpInputsOfAnyWidth) {
 TEST_F(CudaGptq, RangesAreTheCpusBitForBit) {
   const Problem p = problem(67, 384, 300);
   Problem odd = p;
-  std::fill_n(odd.weights.begin() + 384, 128, 0.f);     // a group of zeros
+  std::fill_n(odd.weights.begin() + 384, 128, 0.f);      // a group of zeros
   std::fill_n(odd.weights.begin() + 2 * 384, 64, 0.3f);  // one value alone
   for (float& weight : odd.weights) weight *= random_() % 1000 == 0 ? 100.f : 1.f;
   const std::vector<float> moments = feed(odd);
@@ -265,7 +269,8 @@ TEST_F(CudaGptq, OutliersAreThoseOfTheCpu) {
         EXPECT_EQ(made->outlier_column, wanted.outlier_column);
         const auto block_bytes = static_cast<size_t>(format.block_bytes());
         for (size_t at = 0; at < wanted.blocks.size(); at += block_bytes)
-          ASSERT_EQ(std::memcmp(made->blocks.data() + at, wanted.blocks.data() + at, format.minimum ? 4 : 2), 0) << "group " << at / block_bytes;
+          ASSERT_EQ(std::memcmp(made->blocks.data() + at, wanted.blocks.data() + at, format.minimum ? 4 : 2), 0)
+              << "group " << at / block_bytes;
       }
     }
 }
@@ -369,17 +374,25 @@ TEST_F(CudaGptq, AModelLosesNoMoreThanWhenTheCpuMakesIt) {
   ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
   const fs::path place = pattern;
   std::string text;
-  for (int i = 0; i < 1500; ++i) text += "Row " + std::to_string(i * i) + " of the Hessian is summed up where its inputs are, and nothing of it crosses the bus. ";
+  for (int i = 0; i < 1500; ++i)
+    text += "Row " + std::to_string(i * i) + " of the Hessian is summed up where its inputs are, and nothing of it crosses the bus. ";
   const auto cpu = make_cpu_backend({.threads = 2});
   const auto original = testing::load_network(source, *cpu);
   for (const QuantizeMethod method : {QuantizeMethod::gptq, QuantizeMethod::gptq_outlier}) {
-    const QuantizeOptions options{.method = method, .format = {4, 32, false}, .shares = {.first = 0.005, .middle = 0.005}, .calibration_text = text, .samples = 16, .length = 128, .threads = 2};
+    const QuantizeOptions options{.method = method,
+                                  .format = {4, 32, false},
+                                  .shares = {.first = 0.005, .middle = 0.005},
+                                  .calibration_text = text,
+                                  .samples = 16,
+                                  .length = 128,
+                                  .threads = 2};
     double losses[2] = {};
     for (const bool on_gpu : {false, true}) {
       const std::string folder = place / fmt::format("{}-{}", static_cast<int>(method), on_gpu);
       std::vector<std::string> warnings;
       backend_ = make_cuda_backend({.path = tested_path()}).value();
-      const auto report = quantize_model(source, folder, on_gpu ? *backend_ : *cpu, options, {.on_warning = [&](std::string_view warning) { warnings.emplace_back(warning); }});
+      const auto report = quantize_model(source, folder, on_gpu ? *backend_ : *cpu, options,
+                                         {.on_warning = [&](std::string_view warning) { warnings.emplace_back(warning); }});
       ASSERT_TRUE(report) << report.error().message;
       for (const std::string& warning : warnings) EXPECT_EQ(warning.find("cuBLAS"), std::string::npos) << warning;
       const auto made = testing::load_network(folder, *cpu);

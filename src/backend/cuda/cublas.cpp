@@ -35,8 +35,8 @@ std::optional<Cublas> Cublas::open(cudaStream_t stream) {
   int (*destroy)(void*) = nullptr;
   int (*set_stream)(void*, cudaStream_t) = nullptr;
   void* handle = nullptr;
-  if (!out.look_up(create, "cublasCreate_v2") || !out.look_up(destroy, "cublasDestroy_v2") || !out.look_up(set_stream, "cublasSetStream_v2") ||
-      !out.look_up(out.gemm_, "cublasGemmEx") || create(&handle) != kSuccess)
+  if (!out.look_up(create, "cublasCreate_v2") || !out.look_up(destroy, "cublasDestroy_v2") ||
+      !out.look_up(set_stream, "cublasSetStream_v2") || !out.look_up(out.gemm_, "cublasGemmEx") || create(&handle) != kSuccess)
     return std::nullopt;
   out.handle_ = {handle, LibraryHandleDeleter{destroy}};
   if (set_stream(handle, stream) != kSuccess) return std::nullopt;
@@ -47,9 +47,10 @@ Status Cublas::multiply(const LibraryProduct& p) const {
   // Row-major c = a b is column-major c^T = b^T a^T, and a row-major matrix is its transpose in columns.
   constexpr int kTransposed = 1, kAsItIs = 0, kComputeF32 = 68 /* CUBLAS_COMPUTE_32F */, kDefaultAlgorithm = -1;
   const int operands = library_type(p.operands);
-  const int code = gemm_(handle_.get(), p.b_transposed ? kTransposed : kAsItIs, p.a_transposed ? kTransposed : kAsItIs, static_cast<int>(p.n),
-                         static_cast<int>(p.m), static_cast<int>(p.k), &p.alpha, p.b, operands, static_cast<int>(p.b_stride), p.a, operands,
-                         static_cast<int>(p.a_stride), &p.beta, p.c, library_type(p.result), static_cast<int>(p.c_stride), kComputeF32, kDefaultAlgorithm);
+  const int code = gemm_(handle_.get(), p.b_transposed ? kTransposed : kAsItIs, p.a_transposed ? kTransposed : kAsItIs,
+                         static_cast<int>(p.n), static_cast<int>(p.m), static_cast<int>(p.k), &p.alpha, p.b, operands,
+                         static_cast<int>(p.b_stride), p.a, operands, static_cast<int>(p.a_stride), &p.beta, p.c, library_type(p.result),
+                         static_cast<int>(p.c_stride), kComputeF32, kDefaultAlgorithm);
   if (code == kSuccess) return {};
   return internal_error(fmt::format("cuBLAS: a product of {} x {} x {}: status {}", p.m, p.n, p.k, code));
 }

@@ -36,13 +36,18 @@ Status GrowingBuffer::reserve(size_t bytes) {
 }
 
 IntegerRules rules_of(const IntegerFormat& format) {
-  return {.group = format.group, .offset = format.code_offset(), .most = format.max_code(), .minimum = format.minimum, .whole_zero = format.whole_zero};
+  return {.group = format.group,
+          .offset = format.code_offset(),
+          .most = format.max_code(),
+          .minimum = format.minimum,
+          .whole_zero = format.whole_zero};
 }
 
-Gptq::Gptq(const GptqKernels& kernels, const LaunchSite& site, Cublas library) : kernels_(kernels), site_(site), library_(std::move(library)) {}
+Gptq::Gptq(const GptqKernels& kernels, const LaunchSite& site, Cublas library)
+    : kernels_(kernels), site_(site), library_(std::move(library)) {}
 
 size_t Gptq::bytes() const {
-  return hessian_.bytes() + staged_.bytes() + factor_.bytes() + vectors_.bytes() + sums_.bytes() + lost_.bytes();
+  return hessian_.bytes() + staged_.bytes() + factor_.bytes() + vectors_.bytes() + sums_.bytes() + lost_.bytes() + counts_.bytes();
 }
 
 Status Gptq::begin(int64_t k) {
@@ -64,8 +69,8 @@ Status Gptq::add(const void* x, int64_t rows, int64_t stride) {
   TRY(staged_.reserve(static_cast<size_t>(kStagedRows * k_) * sizeof(uint16_t)));
   if (staged_rows_ + rows > kStagedRows) TRY(flush());
   const size_t row_bytes = static_cast<size_t>(k_) * sizeof(uint16_t);
-  QUINTET_CUDA(cudaMemcpy2DAsync(staged_.as<uint16_t>() + staged_rows_ * k_, row_bytes, x, static_cast<size_t>(stride) * sizeof(uint16_t), row_bytes,
-                                 static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, site_.stream));
+  QUINTET_CUDA(cudaMemcpy2DAsync(staged_.as<uint16_t>() + staged_rows_ * k_, row_bytes, x, static_cast<size_t>(stride) * sizeof(uint16_t),
+                                 row_bytes, static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, site_.stream));
   staged_rows_ += rows;
   return {};
 }
@@ -78,9 +83,18 @@ Status Gptq::flush() {
 Status Gptq::add_products(const void* x, int64_t rows, int64_t stride) {
   for (int64_t begin = 0; begin < k_; begin += kStrip) {
     const int64_t end = std::min(k_, begin + kStrip);
-    TRY(library_.multiply({.m = end, .n = end - begin, .k = rows, .a = x, .a_stride = stride, .a_transposed = true,
-                           .b = static_cast<const uint16_t*>(x) + begin, .b_stride = stride, .c = hessian_.as<float>() + begin, .c_stride = k_,
-                           .operands = DType::f16, .beta = 1}));
+    TRY(library_.multiply({.m = end,
+                           .n = end - begin,
+                           .k = rows,
+                           .a = x,
+                           .a_stride = stride,
+                           .a_transposed = true,
+                           .b = static_cast<const uint16_t*>(x) + begin,
+                           .b_stride = stride,
+                           .c = hessian_.as<float>() + begin,
+                           .c_stride = k_,
+                           .operands = DType::f16,
+                           .beta = 1}));
   }
   return {};
 }
@@ -88,7 +102,9 @@ Status Gptq::add_products(const void* x, int64_t rows, int64_t stride) {
 Result<std::vector<float>> Gptq::moments() {
   TRY(flush());
   auto* out = vectors_.as<float>();
-  QUINTET_CUDA(kernels_.diagonal({.matrix = hessian_.as<float>(), .k = static_cast<int>(k_), .scale = 1 / static_cast<float>(std::max<int64_t>(rows_, 1)), .out = out}, site_));
+  QUINTET_CUDA(kernels_.diagonal(
+      {.matrix = hessian_.as<float>(), .k = static_cast<int>(k_), .scale = 1 / static_cast<float>(std::max<int64_t>(rows_, 1)), .out = out},
+      site_));
   moments_.resize(static_cast<size_t>(k_));
   QUINTET_CUDA(cudaMemcpyAsync(moments_.data(), out, moments_.size() * sizeof(float), cudaMemcpyDeviceToHost, site_.stream));
   QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
@@ -100,7 +116,8 @@ Result<std::string> Gptq::factor(std::string_view name, const GptqOptions& optio
   TRY_ASSIGN(const InputOrder inputs, order_inputs(name, moments_, options.act_order));
   TRY(factor_.reserve(static_cast<size_t>(k_ * k_) * sizeof(float)));
   const std::vector<int32_t> reversed(inputs.order.rbegin(), inputs.order.rend());
-  QUINTET_CUDA(cudaMemcpyAsync(vectors_.as<int32_t>() + k_, reversed.data(), reversed.size() * sizeof(int32_t), cudaMemcpyHostToDevice, site_.stream));
+  QUINTET_CUDA(cudaMemcpyAsync(vectors_.as<int32_t>() + k_, reversed.data(), reversed.size() * sizeof(int32_t), cudaMemcpyHostToDevice,
+                               site_.stream));
   TRY_ASSIGN(std::string note, damp_until_regular(name, options.damping, [&](double damping) { return factors(damping, inputs.mean); }));
   QUINTET_CUDA(kernels_.unit_rows(factor_.as<float>(), static_cast<int>(k_), site_));
   return note;
@@ -110,8 +127,15 @@ Result<bool> Gptq::factors(double damping, double mean) {
   const auto k = static_cast<int>(k_);
   const auto* order = vectors_.as<int32_t>() + k_;
   auto* failed = vectors_.as<int>() + 2 * k_;
-  QUINTET_CUDA(kernels_.arrange({.hessian = hessian_.as<float>(), .order = order, .k = k, .scale = 1 / static_cast<float>(std::max<int64_t>(rows_, 1)), .out = factor_.as<float>()}, site_));
-  QUINTET_CUDA(kernels_.diagonal({.matrix = factor_.as<float>(), .k = k, .from = vectors_.as<float>(), .order = order, .add = static_cast<float>(damping * mean)}, site_));
+  QUINTET_CUDA(kernels_.arrange({.hessian = hessian_.as<float>(),
+                                 .order = order,
+                                 .k = k,
+                                 .scale = 1 / static_cast<float>(std::max<int64_t>(rows_, 1)),
+                                 .out = factor_.as<float>()},
+                                site_));
+  QUINTET_CUDA(kernels_.diagonal(
+      {.matrix = factor_.as<float>(), .k = k, .from = vectors_.as<float>(), .order = order, .add = static_cast<float>(damping * mean)},
+      site_));
   QUINTET_CUDA(cudaMemsetAsync(failed, 0, sizeof(int), site_.stream));
   for (int64_t begin = 0; begin < k_; begin += kPanelRows) {
     const int64_t end = std::min(k_, begin + kPanelRows);
@@ -119,8 +143,18 @@ Result<bool> Gptq::factors(double damping, double mean) {
     // What the panel takes from the columns behind it: the upper half by strips.
     for (int64_t first = end; first < k_; first += kStrip) {
       const int64_t last = std::min(k_, first + kStrip);
-      TRY(library_.multiply({.m = last - end, .n = last - first, .k = end - begin, .a = at(factor_, k_, begin, end), .a_stride = k_, .a_transposed = true,
-                             .b = at(factor_, k_, begin, first), .b_stride = k_, .c = factor_.as<float>() + end * k_ + first, .c_stride = k_, .alpha = -1, .beta = 1}));
+      TRY(library_.multiply({.m = last - end,
+                             .n = last - first,
+                             .k = end - begin,
+                             .a = at(factor_, k_, begin, end),
+                             .a_stride = k_,
+                             .a_transposed = true,
+                             .b = at(factor_, k_, begin, first),
+                             .b_stride = k_,
+                             .c = factor_.as<float>() + end * k_ + first,
+                             .c_stride = k_,
+                             .alpha = -1,
+                             .beta = 1}));
     }
   }
   int host_failed = 0;
@@ -134,20 +168,40 @@ Status Gptq::factor_panel(int64_t begin, int64_t end) {
   auto* matrix = factor_.as<float>();
   for (int64_t first = begin; first < end; first += kFactorBlock) {
     const int64_t rows = std::min<int64_t>(kFactorBlock, end - first), behind = first + rows;
-    const FactorParams block{.matrix = matrix, .k = static_cast<int>(k_), .at = static_cast<int>(first), .rows = static_cast<int>(rows), .failed = vectors_.as<int>() + 2 * k_};
+    const FactorParams block{.matrix = matrix,
+                             .k = static_cast<int>(k_),
+                             .at = static_cast<int>(first),
+                             .rows = static_cast<int>(rows),
+                             .failed = vectors_.as<int>() + 2 * k_};
     QUINTET_CUDA(kernels_.factor_block(block, site_));
     if (behind == k_) break;
     QUINTET_CUDA(kernels_.solve_block(block, site_));
     if (behind == end) break;
-    TRY(library_.multiply({.m = end - behind, .n = k_ - behind, .k = rows, .a = at(factor_, k_, first, behind), .a_stride = k_, .a_transposed = true,
-                           .b = at(factor_, k_, first, behind), .b_stride = k_, .c = matrix + behind * k_ + behind, .c_stride = k_, .alpha = -1, .beta = 1}));
+    TRY(library_.multiply({.m = end - behind,
+                           .n = k_ - behind,
+                           .k = rows,
+                           .a = at(factor_, k_, first, behind),
+                           .a_stride = k_,
+                           .a_transposed = true,
+                           .b = at(factor_, k_, first, behind),
+                           .b_stride = k_,
+                           .c = matrix + behind * k_ + behind,
+                           .c_stride = k_,
+                           .alpha = -1,
+                           .beta = 1}));
   }
   return {};
 }
 
 RangesParams Gptq::ranges_of(const Matrix& matrix) const {
-  return {.weights = matrix.weights, .moments = vectors_.as<float>(), .kept = matrix.kept, .n = static_cast<int>(matrix.n), .k = static_cast<int>(k_),
-          .rules = matrix.rules, .ranges = matrix.ranges, .scores = sums_.as<float>()};
+  return {.weights = matrix.weights,
+          .moments = vectors_.as<float>(),
+          .kept = matrix.kept,
+          .n = static_cast<int>(matrix.n),
+          .k = static_cast<int>(k_),
+          .rules = matrix.rules,
+          .ranges = matrix.ranges,
+          .scores = sums_.as<float>()};
 }
 
 Status Gptq::find_ranges(const Matrix& matrix) { return device_status(kernels_.ranges(ranges_of(matrix), site_), "ranges"); }
@@ -211,9 +265,18 @@ Status Gptq::round(const Matrix& matrix) {
   QUINTET_CUDA(cudaMemsetAsync(sums_.as<void>(), 0, static_cast<size_t>(n * k_) * sizeof(float), site_.stream));
   auto* sums = sums_.as<float>();
   const auto* lost = lost_.as<float>();
-  RoundParams p{.weights = matrix.weights, .kept = matrix.kept, .ranges = matrix.ranges, .order = vectors_.as<int32_t>() + k_, .factor = factor_.as<float>(),
-                .sums = sums, .lost = lost_.as<float>(), .codes = matrix.codes, .n = static_cast<int>(n), .k = static_cast<int>(k_),
-                .lost_stride = static_cast<int>(kOuterColumns), .rules = matrix.rules};
+  RoundParams p{.weights = matrix.weights,
+                .kept = matrix.kept,
+                .ranges = matrix.ranges,
+                .order = vectors_.as<int32_t>() + k_,
+                .factor = factor_.as<float>(),
+                .sums = sums,
+                .lost = lost_.as<float>(),
+                .codes = matrix.codes,
+                .n = static_cast<int>(n),
+                .k = static_cast<int>(k_),
+                .lost_stride = static_cast<int>(kOuterColumns),
+                .rules = matrix.rules};
   for (int64_t outer = (k_ - 1) / kOuterColumns * kOuterColumns; outer >= 0; outer -= kOuterColumns) {
     const int64_t end = std::min(k_, outer + kOuterColumns);
     for (int64_t begin = outer + (end - outer - 1) / kRoundColumns * kRoundColumns; begin >= outer; begin -= kRoundColumns) {
@@ -222,12 +285,30 @@ Status Gptq::round(const Matrix& matrix) {
       p.lost_begin = static_cast<int>(begin - outer);
       QUINTET_CUDA(kernels_.round(p, site_));
       if (begin == outer) break;
-      TRY(library_.multiply({.m = n, .n = begin - outer, .k = p.columns, .a = lost + p.lost_begin, .a_stride = kOuterColumns, .b = at(factor_, k_, outer, begin),
-                             .b_stride = k_, .b_transposed = true, .c = sums + outer, .c_stride = k_, .beta = 1}));
+      TRY(library_.multiply({.m = n,
+                             .n = begin - outer,
+                             .k = p.columns,
+                             .a = lost + p.lost_begin,
+                             .a_stride = kOuterColumns,
+                             .b = at(factor_, k_, outer, begin),
+                             .b_stride = k_,
+                             .b_transposed = true,
+                             .c = sums + outer,
+                             .c_stride = k_,
+                             .beta = 1}));
     }
     if (outer == 0) break;
-    TRY(library_.multiply({.m = n, .n = outer, .k = end - outer, .a = lost, .a_stride = kOuterColumns, .b = at(factor_, k_, 0, outer), .b_stride = k_,
-                           .b_transposed = true, .c = sums, .c_stride = k_, .beta = 1}));
+    TRY(library_.multiply({.m = n,
+                           .n = outer,
+                           .k = end - outer,
+                           .a = lost,
+                           .a_stride = kOuterColumns,
+                           .b = at(factor_, k_, 0, outer),
+                           .b_stride = k_,
+                           .b_transposed = true,
+                           .c = sums,
+                           .c_stride = k_,
+                           .beta = 1}));
   }
   return {};
 }

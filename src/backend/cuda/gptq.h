@@ -21,7 +21,9 @@ class GrowingBuffer {
   /// no_room names the bytes asked for.
   Status reserve(size_t bytes);
   template <class T>
-  T* as() const { return static_cast<T*>(memory_.get()); }
+  T* as() const {
+    return static_cast<T*>(memory_.get());
+  }
   size_t bytes() const { return bytes_; }
 
  private:
@@ -50,12 +52,12 @@ class Gptq {
 
   /// Of a matrix whose inputs these are.
   struct Matrix {
-    float* weights = nullptr;       ///< [n, k]; outliers are replaced by what stood at their turn
+    float* weights = nullptr;  ///< [n, k]; outliers are replaced by what stood at their turn
     int64_t n = 0;
     IntegerRules rules;
-    uint8_t* kept = nullptr;        ///< [n, k] 0: an outlier; null: none
-    float2* ranges = nullptr;       ///< [n, k / group] scale, minimum
-    uint8_t* codes = nullptr;       ///< [n, k], written
+    uint8_t* kept = nullptr;   ///< [n, k] 0: an outlier; null: none
+    float2* ranges = nullptr;  ///< [n, k / group] scale, minimum
+    uint8_t* codes = nullptr;  ///< [n, k], written
   };
   /// Fills in the ranges of what is kept.
   Status find_ranges(const Matrix& matrix);

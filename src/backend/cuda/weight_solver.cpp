@@ -54,14 +54,19 @@ class CudaWeightSolver : public WeightSolver {
     const bool outliers = std::llround(outlier_share * static_cast<double>(weights)) > 0;
     if (outliers) TRY(kept_.reserve(weights));
     TRY(upload(std::span(matrix.weights, weights), weights_));
-    const Gptq::Matrix on_device{.weights = weights_.as<float>(), .n = n, .rules = rules_of(format), .kept = outliers ? kept_.as<uint8_t>() : nullptr,
-                                 .ranges = ranges_.as<float2>(), .codes = codes_.as<uint8_t>()};
+    const Gptq::Matrix on_device{.weights = weights_.as<float>(),
+                                 .n = n,
+                                 .rules = rules_of(format),
+                                 .kept = outliers ? kept_.as<uint8_t>() : nullptr,
+                                 .ranges = ranges_.as<float2>(),
+                                 .codes = codes_.as<uint8_t>()};
     TRY(outliers ? gptq_.choose_outliers(on_device, outlier_share) : gptq_.find_ranges(on_device));
     TRY(gptq_.round(on_device));
 
     std::vector<uint8_t> codes(weights);
     std::vector<float> changed(outliers ? weights : 0);
-    OutlierChoice choice{.kept = std::vector<uint8_t>(outliers ? weights : 0), .ranges = std::vector<IntegerRange>(static_cast<size_t>(n * groups))};
+    OutlierChoice choice{.kept = std::vector<uint8_t>(outliers ? weights : 0),
+                         .ranges = std::vector<IntegerRange>(static_cast<size_t>(n * groups))};
     TRY(download(codes_, codes.data(), codes.size()));
     TRY(download(ranges_, choice.ranges.data(), choice.ranges.size() * sizeof(IntegerRange)));
     if (outliers) {
@@ -104,7 +109,10 @@ class CudaWeightSolver : public WeightSolver {
 
 Result<std::unique_ptr<WeightSolver>> make_weight_solver(const GptqKernels& kernels, const LaunchSite& site, int ordinal) {
   std::optional<Cublas> library = Cublas::open(site.stream);
-  if (!library) return not_found("found no cuBLAS that starts (libcublas.so.13 or .12 on the library path): GPTQ's Hessians, factors and rounding are left to the CPU");
+  if (!library)
+    return not_found(
+        "found no cuBLAS that starts (libcublas.so.13 or .12 on the library path): GPTQ's Hessians, factors and rounding are left to the "
+        "CPU");
   return std::unique_ptr<WeightSolver>(std::make_unique<CudaWeightSolver>(kernels, site, ordinal, std::move(*library)));
 }
 

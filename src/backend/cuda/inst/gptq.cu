@@ -12,9 +12,11 @@ namespace {
 unsigned chunks(int64_t count, int of) { return static_cast<unsigned>((count + of - 1) / of); }
 
 template <class... Params>
-cudaError_t launch_plain(void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, const LaunchSite& site, const Params&... params) {
+cudaError_t launch_plain(void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, const LaunchSite& site,
+                         const Params&... params) {
   if (shared_bytes > 0)
-    if (const cudaError_t code = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (const cudaError_t code =
+            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
         code != cudaSuccess)
       return code;
   kernel<<<grid, threads, static_cast<size_t>(shared_bytes), site.stream>>>(params...);
@@ -37,10 +39,12 @@ cudaError_t launch_unit_rows(float* matrix, int k, const LaunchSite& site) {
   return launch_plain<float*, int>(gptq_unit_rows, dim3(static_cast<unsigned>(k)), 256, 0, site, matrix, k);
 }
 cudaError_t launch_ranges(const RangesParams& p, const LaunchSite& site) {
-  return launch_plain<RangesParams>(gptq_ranges, dim3(static_cast<unsigned>(p.k / p.rules.group), chunks(p.n, kRangeThreads)), kRangeThreads, kRangeBytes, site, p);
+  return launch_plain<RangesParams>(gptq_ranges, dim3(static_cast<unsigned>(p.k / p.rules.group), chunks(p.n, kRangeThreads)),
+                                    kRangeThreads, kRangeBytes, site, p);
 }
 cudaError_t launch_scores(const RangesParams& p, const LaunchSite& site) {
-  return launch_plain<RangesParams>(gptq_scores, dim3(static_cast<unsigned>(p.k / p.rules.group), chunks(p.n, kRangeThreads)), kRangeThreads, kRangeBytes, site, p);
+  return launch_plain<RangesParams>(gptq_scores, dim3(static_cast<unsigned>(p.k / p.rules.group), chunks(p.n, kRangeThreads)),
+                                    kRangeThreads, kRangeBytes, site, p);
 }
 cudaError_t launch_count_scores(const ScoresParams& p, const LaunchSite& site) {
   return launch_plain<ScoresParams>(gptq_count_scores, dim3(static_cast<unsigned>(8 * site.multiprocessors)), 256, 0, site, p);
@@ -57,9 +61,15 @@ cudaError_t launch_round(const RoundParams& p, const LaunchSite& site) {
 }  // namespace
 
 const GptqKernels& gptq_kernels() {
-  static const GptqKernels kKernels = {.arrange = launch_arrange, .diagonal = launch_diagonal, .factor_block = launch_factor_block,
-                                       .solve_block = launch_solve_block, .unit_rows = launch_unit_rows, .ranges = launch_ranges, .scores = launch_scores,
-                                       .count_scores = launch_count_scores, .take_scores = launch_take_scores,
+  static const GptqKernels kKernels = {.arrange = launch_arrange,
+                                       .diagonal = launch_diagonal,
+                                       .factor_block = launch_factor_block,
+                                       .solve_block = launch_solve_block,
+                                       .unit_rows = launch_unit_rows,
+                                       .ranges = launch_ranges,
+                                       .scores = launch_scores,
+                                       .count_scores = launch_count_scores,
+                                       .take_scores = launch_take_scores,
                                        .round = launch_round};
   return kKernels;
 }

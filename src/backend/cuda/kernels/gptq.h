@@ -15,15 +15,15 @@ namespace quintet::cuda {
 
 struct LaunchSite;
 
-inline constexpr int kFactorBlock = 64;   ///< rows that one block of threads factors, and that are solved for in registers
-inline constexpr int kRoundColumns = 128; ///< columns that one launch rounds
+inline constexpr int kFactorBlock = 64;    ///< rows that one block of threads factors, and that are solved for in registers
+inline constexpr int kRoundColumns = 128;  ///< columns that one launch rounds
 inline constexpr int kScoreCounts = 1 << 16;
 
 /// What rounding needs of an IntegerFormat.
 struct IntegerRules {
   int group = 128;
-  int offset = 8;      ///< code of the value 0 where symmetric, else 0
-  int most = 15;       ///< largest code
+  int offset = 8;  ///< code of the value 0 where symmetric, else 0
+  int most = 15;   ///< largest code
   bool minimum = false, whole_zero = false;
 };
 
@@ -70,10 +70,10 @@ struct RangesParams {
 struct ScoresParams {
   const float* scores;  ///< [n, k]
   int n, k;
-  int upper;            ///< -1: count upper halves, else lower ones below this upper half
+  int upper;  ///< -1: count upper halves, else lower ones below this upper half
   uint32_t threshold;
-  uint32_t* counts;     ///< [65536], or [n] by rows
-  uint8_t* kept;        ///< [n, k]; null: count by rows
+  uint32_t* counts;  ///< [65536], or [n] by rows
+  uint8_t* kept;     ///< [n, k]; null: count by rows
 };
 
 /// Rounds columns [begin, begin + columns) in reversed order of all rows, the last column first.

@@ -22,8 +22,10 @@ __global__ void __launch_bounds__(256) gptq_diagonal(const __grid_constant__ Dia
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i >= p.k) return;
   float& entry = p.matrix[static_cast<size_t>(i) * p.k + i];
-  if (p.out) p.out[i] = p.scale * entry;
-  else entry = p.from[p.order[i]] + p.add;
+  if (p.out)
+    p.out[i] = p.scale * entry;
+  else
+    entry = p.from[p.order[i]] + p.add;
 }
 
 /// One block of threads: the rows' own columns, right-looking, one column after the other.

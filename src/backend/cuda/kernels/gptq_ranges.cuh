@@ -11,7 +11,7 @@
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
-inline constexpr int kRangeThreads = 64;                            // a group each
+inline constexpr int kRangeThreads = 64;                               // a group each
 inline constexpr int kMostGroup = 128, kRangeStride = kMostGroup + 1;  // odd, so that lanes read different banks
 inline constexpr int kRangeBytes = kRangeThreads * kRangeStride * 4;
 inline constexpr int kFactors = 17;
@@ -63,8 +63,13 @@ __device__ __forceinline__ GroupOfThread load_group(const RangesParams& p, float
     values[i / group * kRangeStride + i % group] = p.weights[static_cast<size_t>(first + i / group) * p.k + blockIdx.x * group + i % group];
   __syncthreads();
   const size_t row = first + threadIdx.x, begin = row * p.k + blockIdx.x * group;
-  return {.values = values + threadIdx.x * kRangeStride, .moments = p.moments + blockIdx.x * group, .kept = p.kept ? p.kept + begin : nullptr,
-          .count = group, .begin = begin, .index = row * gridDim.x + blockIdx.x, .here = static_cast<int>(threadIdx.x) < rows};
+  return {.values = values + threadIdx.x * kRangeStride,
+          .moments = p.moments + blockIdx.x * group,
+          .kept = p.kept ? p.kept + begin : nullptr,
+          .count = group,
+          .begin = begin,
+          .index = row * gridDim.x + blockIdx.x,
+          .here = static_cast<int>(threadIdx.x) < rows};
 }
 
 /// Least and greatest of those that are kept and are not `but`; low > high: there is none.
@@ -150,8 +155,10 @@ __global__ void __launch_bounds__(256) gptq_count_scores(const __grid_constant__
   const size_t all = static_cast<size_t>(p.n) * p.k;
   for (size_t i = blockIdx.x * size_t{256} + threadIdx.x; i < all; i += size_t{256} * gridDim.x) {
     const uint32_t key = score_key(p.scores[i]);
-    if (p.upper < 0) atomicAdd(p.counts + (key >> 16), 1u);
-    else if (key >> 16 == static_cast<uint32_t>(p.upper)) atomicAdd(p.counts + (key & 0xffff), 1u);
+    if (p.upper < 0)
+      atomicAdd(p.counts + (key >> 16), 1u);
+    else if (key >> 16 == static_cast<uint32_t>(p.upper))
+      atomicAdd(p.counts + (key & 0xffff), 1u);
   }
 }
 

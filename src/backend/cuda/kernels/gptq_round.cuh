@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(kRoundWarps * 32, kRoundBlocks) gptq_round(con
 #pragma unroll
   for (int s = 0; s < kOfLane; ++s) column[s] = s * 32 + lane < p.columns ? p.order[p.begin + s * 32 + lane] : -1;
 
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kRoundWarps + warp; row < p.n; row += static_cast<int64_t>(gridDim.x) * kRoundWarps) {
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kRoundWarps + warp; row < p.n;
+       row += static_cast<int64_t>(gridDim.x) * kRoundWarps) {
     float weight[kOfLane], sum[kOfLane], lost[kOfLane];
     float2 range[kOfLane];
     bool kept[kOfLane];
