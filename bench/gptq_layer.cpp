@@ -191,7 +191,7 @@ class LayerBench {
     const int64_t n = input.outputs.back(), k = input.k;
     int device = 0;
     QUINTET_CUDA(cudaGetDevice(&device));
-    TRY_ASSIGN(const auto solver, make_weight_solver(kernels_, site_, device));
+    TRY_ASSIGN(const auto solver, make_weight_solver(kernels_, site_, device, [] { return Status(); }));
     TRY(solver->begin(k));
     TRY(make_inputs(0, kChunk_tokens, k));
     TRY(solver->add(MatrixView{.data = inputs_.as<void>(), .type = DType::f16, .rows = kChunk_tokens, .cols = k, .stride = k}));

@@ -168,7 +168,7 @@ class CudaBackend : public Backend {
 
   Result<std::unique_ptr<WeightSolver>> make_weight_solver() override {
     use_device();
-    return cuda::make_weight_solver(gptq_kernels_, site_, options_.ordinal);
+    return cuda::make_weight_solver(gptq_kernels_, site_, options_.ordinal, [this] { return device_status(ops_.take_error(), "launch"); });
   }
 
  private:

@@ -15,8 +15,8 @@ static_assert(sizeof(IntegerRange) == sizeof(float2), "ranges are copied as they
 
 class CudaWeightSolver : public WeightSolver {
  public:
-  CudaWeightSolver(const GptqKernels& kernels, const LaunchSite& site, int ordinal, Cublas library)
-      : stream_(site.stream), ordinal_(ordinal), gptq_(kernels, site, std::move(library)) {}
+  CudaWeightSolver(const GptqKernels& kernels, const LaunchSite& site, int ordinal, IssuePending issue_pending, Cublas library)
+      : stream_(site.stream), ordinal_(ordinal), issue_pending_(std::move(issue_pending)), gptq_(kernels, site, std::move(library)) {}
   ~CudaWeightSolver() override {
     // Nothing may read what is freed now.
     use_device();
@@ -31,6 +31,7 @@ class CudaWeightSolver : public WeightSolver {
   Status add(ConstMatrixView x) override {
     use_device();
     QUINTET_CHECK(x.type == DType::f16 && x.cols == gptq_.k(), "GPTQ's inputs of {} columns, {}", x.cols, dtype_name(x.type));
+    TRY(issue_pending_());
     return gptq_.add(x.data, x.rows, x.stride);
   }
   Result<std::vector<float>> moments() override {
@@ -99,6 +100,7 @@ class CudaWeightSolver : public WeightSolver {
 
   cudaStream_t stream_;
   int ordinal_;
+  IssuePending issue_pending_;
   Gptq gptq_;
   Uploader uploader_;
   GrowingBuffer weights_, codes_, ranges_, kept_;
@@ -107,13 +109,15 @@ class CudaWeightSolver : public WeightSolver {
 
 }  // namespace
 
-Result<std::unique_ptr<WeightSolver>> make_weight_solver(const GptqKernels& kernels, const LaunchSite& site, int ordinal) {
+Result<std::unique_ptr<WeightSolver>> make_weight_solver(const GptqKernels& kernels, const LaunchSite& site, int ordinal,
+                                                         IssuePending issue_pending) {
   std::optional<Cublas> library = Cublas::open(site.stream);
   if (!library)
     return not_found(
         "found no cuBLAS that starts (libcublas.so.13 or .12 on the library path): GPTQ's Hessians, factors and rounding are left to the "
         "CPU");
-  return std::unique_ptr<WeightSolver>(std::make_unique<CudaWeightSolver>(kernels, site, ordinal, std::move(*library)));
+  return std::unique_ptr<WeightSolver>(
+      std::make_unique<CudaWeightSolver>(kernels, site, ordinal, std::move(issue_pending), std::move(*library)));
 }
 
 }  // namespace quintet::cuda
