@@ -58,9 +58,8 @@ class ObservingOps : public Ops {
     inner_.gather(step, x, out);
   }
   void sample(const StepView& step, const SampleArgs& args) override { inner_.sample(step, args); }
-  void rope_store_attend(const StepView& step, const RopeStoreAttendArgs& args) override {
-    if (!past_) inner_.rope_store_attend(step, args);
-  }
+  // rope_store_attend() stays the base class's, too: that of a backend that fuses takes what its own attn_in() has left in
+  // private buffers, not these arguments.
   void begin_layer(int layer) override { inner_.begin_layer(layer); }
   void end_layer(int layer) override {
     inner_.end_layer(layer);

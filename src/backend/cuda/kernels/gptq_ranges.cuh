@@ -18,10 +18,14 @@ inline constexpr int kFactors = 17;
 inline constexpr float kFactorStep = 0.025f;
 inline constexpr float kRoundingShift = 12582912.0f;  // as in quant/integer_range.h
 
+/// std::min and std::max, which differ from the device's own in zeros' signs.
+__device__ __forceinline__ float lesser(float a, float b) { return b < a ? b : a; }
+__device__ __forceinline__ float greater(float a, float b) { return a < b ? b : a; }
+
 __device__ __forceinline__ float as_half(float value) { return __half2float(__float2half_rn(value)); }
 
 __device__ __forceinline__ float2 whole_zero_range(const IntegerRules& rules, float low, float high) {
-  low = fminf(low, 0.f), high = fmaxf(high, 0.f);
+  low = lesser(low, 0.f), high = greater(high, 0.f);
   const float most = static_cast<float>(rules.most);
   float scale = as_half(__fdiv_rn(__fsub_rn(high, low), most));
   if (scale == 0) return {0.f, 0.f};
@@ -35,7 +39,7 @@ __device__ __forceinline__ float2 whole_zero_range(const IntegerRules& rules, fl
 
 __device__ __forceinline__ float2 range_of(const IntegerRules& rules, float low, float high, float factor) {
   if (!rules.minimum) {
-    const float largest = __fmul_rn(fmaxf(-low, high), factor);
+    const float largest = __fmul_rn(greater(-low, high), factor);
     return {as_half(__fdiv_rn(largest, static_cast<float>(rules.most / 2))), 0.f};
   }
   const float middle = __fmul_rn(__fadd_rn(low, high), 0.5f), half = __fmul_rn(__fmul_rn(__fsub_rn(high, low), 0.5f), factor);
@@ -76,7 +80,7 @@ __device__ __forceinline__ GroupOfThread load_group(const RangesParams& p, float
 __device__ __forceinline__ float2 extent_of(const GroupOfThread& of, int but) {
   float low = INFINITY, high = -INFINITY;
   for (int i = 0; i < of.count; ++i)
-    if (i != but && of.keeps(i)) low = fminf(low, of.values[i]), high = fmaxf(high, of.values[i]);
+    if (i != but && of.keeps(i)) low = lesser(low, of.values[i]), high = greater(high, of.values[i]);
   return {low, high};
 }
 
