@@ -72,15 +72,38 @@ class HostSolver : public WeightSolver {
   GptqInputs made_;
 };
 
+/// Fine operations alone: what fuses may keep results where only its own next operation looks for them.
+class FineOps : public Ops {
+ public:
+  explicit FineOps(Ops& inner) : inner_(inner) {}
+  void embed(const StepView& step, const EmbedArgs& args) override { inner_.embed(step, args); }
+  void linear(const LinearArgs& args) override { inner_.linear(args); }
+  void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override { inner_.rms_norm(x, norm, out); }
+  void rope_store(const StepView& step, const RopeStoreArgs& args) override { inner_.rope_store(step, args); }
+  void attend(const StepView& step, const AttendArgs& args) override { inner_.attend(step, args); }
+  void gate(const GateArgs& args) override { inner_.gate(args); }
+  void add(ConstMatrixView x, MatrixView out) override { inner_.add(x, out); }
+  void gather(const StepView& step, ConstMatrixView x, MatrixView out) override { inner_.gather(step, x, out); }
+  void sample(const StepView& step, const SampleArgs& args) override { inner_.sample(step, args); }
+  void attn_in(const StepView&, const AttnInArgs&) override { ADD_FAILURE() << "attn_in"; }
+  void rope_store_attend(const StepView&, const RopeStoreAttendArgs&) override { ADD_FAILURE() << "rope_store_attend"; }
+  void attn_out(const StepView&, const ProjectArgs&) override { ADD_FAILURE() << "attn_out"; }
+  void mlp_in(const StepView&, const MlpInArgs&) override { ADD_FAILURE() << "mlp_in"; }
+  void mlp_out(const StepView&, const ProjectArgs&) override { ADD_FAILURE() << "mlp_out"; }
+
+ private:
+  Ops& inner_;
+};
+
 enum class Solver { none, host, missing };
 
-/// The CPU backend, with or without a solver.
+/// The CPU backend's fine operations, with or without a solver.
 class SolvingBackend : public Backend {
  public:
-  SolvingBackend(Backend& inner, Solver solver) : inner_(inner), solver_(solver) {}
+  SolvingBackend(Backend& inner, Solver solver) : inner_(inner), ops_(inner.ops()), solver_(solver) {}
   BackendInfo info() const override { return inner_.info(); }
   Numerics numerics() const override { return inner_.numerics(); }
-  Ops& ops() override { return inner_.ops(); }
+  Ops& ops() override { return ops_; }
   Result<Buffer> allocate(size_t bytes, BufferUse use) override { return inner_.allocate(bytes, use); }
   Result<uint64_t> packed_bytes(WeightRole role, std::span<const HostWeight> parts) const override {
     return inner_.packed_bytes(role, parts);
@@ -108,6 +131,7 @@ class SolvingBackend : public Backend {
 
  private:
   Backend& inner_;
+  FineOps ops_;
   Solver solver_;
 };
 

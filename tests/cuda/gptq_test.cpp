@@ -12,6 +12,7 @@
 #include "flat_inputs.h"
 #include "golden/golden_data.h"
 #include "model/config_reader.h"
+#include "model/model.h"
 #include "quant/products.h"
 #include "quant/quantize_rows.h"
 
@@ -183,9 +184,9 @@ TEST_F(CudaGptq, EachCodeIsTheNearestToWhatTheColumnsBeforeItLeave) {
       {.n = 37, .k = 352, .tokens = 501, .format = {4, 32, false}, .act_order = true, .outliers = 0},
       {.n = 1, .k = 128, .tokens = 40, .format = {8, 128, false}, .act_order = false, .outliers = 0},
       {.n = 3, .k = 160, .tokens = 6011, .format = {4, 32, false}, .act_order = true, .outliers = 0, .first_tokens = 4999},
-      {.n = 131, .k = 704, .tokens = 1001, .format = {4, 64, true}, .act_order = true, .outliers = 0.01},
-      {.n = 19, .k = 2240, .tokens = 4733, .format = {4, 64, false}, .act_order = true, .outliers = 0},
-      {.n = 7, .k = 1184, .tokens = 600, .format = {4, 32, true}, .act_order = false, .outliers = 0.002}};
+      {.n = 61, .k = 704, .tokens = 801, .format = {4, 64, true}, .act_order = true, .outliers = 0.01},
+      {.n = 9, .k = 1216, .tokens = 1300, .format = {4, 64, false}, .act_order = true, .outliers = 0},
+      {.n = 7, .k = 608, .tokens = 400, .format = {4, 32, true}, .act_order = false, .outliers = 0.002}};
   for (const Case& c : cases) {
     SCOPED_TRACE(fmt::format("[{}, {}], {} tokens, {} bits in {}", c.n, c.k, c.tokens, c.format.bits, c.format.group));
     const Problem p = problem(c.n, c.k, c.tokens);
@@ -278,25 +279,26 @@ TEST_F(CudaGptq, OutliersAreThoseOfTheCpu) {
 }
 
 TEST_F(CudaGptq, LosesNoMoreThanTheCpu) {
-  const Problem p = problem(96, 768, 3000);
-  const std::vector<double> h = hessian(p);
-  const std::vector<float> moments = feed(p);
-  ASSERT_TRUE(solver_->factor("w", {}));
-  std::vector<float> hessian_of_cpu(h.begin(), h.end());
-  const auto prepared = prepare_gptq("w", p.k, hessian_of_cpu, {}, 2);
-  ASSERT_TRUE(prepared);
-  for (const double outliers : {0.0, 0.002})
-    for (const IntegerFormat format : {IntegerFormat{4, 128, false}, IntegerFormat{3, 64, true}}) {
-      const auto made = solver_->quantize(matrix(p), format, outliers);
-      ASSERT_TRUE(made) << made.error().message;
-      const double on_gpu = loss(p, *made, h), on_cpu = loss(p, quantize_gptq(matrix(p), format, *prepared, outliers), h),
-                   plain = loss(p, quantize_outlier(matrix(p, moments), format, {.share = outliers}), h);
-      RecordProperty(fmt::format("bits{}outliers{}", format.bits, outliers > 0), fmt::format("{:.4f}", on_gpu / on_cpu));
-      // The same but for near-ties, after which a row goes another way of about the same loss.
-      EXPECT_LE(on_gpu, 1.02 * on_cpu);
-      EXPECT_GE(on_gpu, 0.98 * on_cpu);
-      EXPECT_LT(on_gpu, 0.8 * plain);
-    }
+  // The second is wider than one strip of a product, and has fewer tokens than inputs.
+  for (const Problem& p : {problem(96, 768, 1500), problem(24, 2176, 700)}) {
+    const std::vector<double> h = hessian(p);
+    const std::vector<float> moments = feed(p);
+    ASSERT_TRUE(solver_->factor("w", {}));
+    const auto prepared = prepare_gptq("w", p.k, std::vector<float>(h.begin(), h.end()), {}, 2);
+    ASSERT_TRUE(prepared);
+    for (const double outliers : {0.0, 0.002})
+      for (const IntegerFormat format : {IntegerFormat{4, 128, false}, IntegerFormat{3, 64, true}}) {
+        const auto made = solver_->quantize(matrix(p), format, outliers);
+        ASSERT_TRUE(made) << made.error().message;
+        const double on_gpu = loss(p, *made, h), on_cpu = loss(p, quantize_gptq(matrix(p), format, *prepared, outliers), h),
+                     plain = loss(p, quantize_outlier(matrix(p, moments), format, {.share = outliers}), h);
+        RecordProperty(fmt::format("k{}bits{}outliers{}", p.k, format.bits, outliers > 0), fmt::format("{:.4f}", on_gpu / on_cpu));
+        // The same but for near-ties, after which a row goes another way of about the same loss.
+        EXPECT_LE(on_gpu, 1.02 * on_cpu);
+        EXPECT_GE(on_gpu, 0.98 * on_cpu);
+        EXPECT_LT(on_gpu, 0.8 * plain);
+      }
+  }
 }
 
 TEST_F(CudaGptq, GivesTheSameBytesAgain) {
@@ -368,48 +370,67 @@ TEST_F(CudaGptq, InputsThatAreNoNumbersAreNamedAsOnTheCpu) {
   }
 }
 
-TEST_F(CudaGptq, SeesTheInputsThatTheHostSees) {
-  const std::string source = source_folder() + "/tests/golden/data/tiny/qwen2";
-  if (!fs::exists(source)) GTEST_SKIP() << source << " is missing";
+/// Moments of all inputs of the second layer, by the backend's solver where there is one.
+std::vector<std::vector<float>> moments_of(const std::string& source, const CalibrationTokens& tokens, Backend& backend, WeightSolver* solver) {
+  std::vector<std::vector<float>> moments;
   std::string place = (fs::temp_directory_path() / "quintet-inputs-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(place.data()), nullptr);
+  if (!::mkdtemp(place.data())) return moments;
   const auto files = ModelFiles::open(source);
   const auto config = read_config(*files, 0);
+  const auto all = static_cast<int64_t>(tokens.size() * tokens[0].size());
+  auto states = HiddenStates::open(place, {.tokens = all, .hidden = config->hidden});
+  const auto calibration =
+      LayerCalibration::make({.files = *files, .config = *config, .backend = backend, .tokens = tokens, .threads = 2, .solver = solver},
+                             std::move(states).value(), 0);
+  EXPECT_TRUE((*calibration)->load(0));
+  EXPECT_TRUE((*calibration)->pass({.advance = true}));
+  EXPECT_TRUE((*calibration)->load(1));
+  for (int input = 0; input < kLayerInputs; ++input) {
+    PassRequest request{.hessians = solver != nullptr};
+    request.inputs[input] = true;
+    auto made = (*calibration)->pass(request);
+    EXPECT_TRUE(made) << (made ? "" : made.error().message);
+    if (!made) break;
+    InputStatistics& of = (*made)[static_cast<size_t>(input)];
+    EXPECT_EQ(of.rows, all);
+    EXPECT_TRUE(of.hessian.empty());
+    moments.push_back(std::move(of.moments));
+  }
+  fs::remove_all(place);
+  return moments;
+}
+
+TEST_F(CudaGptq, SeesTheInputsThatTheHostAndTheCpuSee) {
+  const std::string source = source_folder() + "/tests/golden/data/tiny/qwen2";
+  if (!fs::exists(source)) GTEST_SKIP() << source << " is missing";
   // Steps of one row: launches wait on the host for those behind them, and what they write must be there all the same.
-  for (const size_t length : {1, 2, 37}) {
-    CalibrationTokens tokens(60, std::vector<TokenId>(length));
+  for (const size_t length : {1, 37}) {
+    SCOPED_TRACE(fmt::format("sequences of {}", length));
+    CalibrationTokens tokens(40, std::vector<TokenId>(length));
     for (auto& sequence : tokens)
       for (TokenId& token : sequence) token = static_cast<TokenId>(random_() % 250);
-    std::vector<std::vector<float>> moments[2];  // of all inputs, as the host and as the solver see them
-    for (const bool on_device : {false, true}) {
-      // A backend serves one model; the solver goes before it.
-      solver_.reset();
-      backend_ = make_cuda_backend({.path = tested_path()}).value();
-      solver_ = backend_->make_weight_solver().value();
-      auto states = HiddenStates::open(place, {.tokens = static_cast<int64_t>(60 * length), .hidden = config->hidden});
-      const LayerCalibration::Setup setup{
-          .files = *files, .config = *config, .backend = *backend_, .tokens = tokens, .threads = 2, .solver = solver_.get()};
-      const auto calibration = LayerCalibration::make(setup, std::move(states).value(), 0);
-      ASSERT_TRUE(calibration);
-      ASSERT_TRUE((*calibration)->load(0));
-      for (int input = 0; input < kLayerInputs; ++input) {
-        PassRequest request{.hessians = on_device};
-        request.inputs[input] = true;
-        auto made = (*calibration)->pass(request);
-        ASSERT_TRUE(made) << made.error().message;
-        InputStatistics& of = (*made)[static_cast<size_t>(input)];
-        EXPECT_EQ(of.rows, static_cast<int64_t>(60 * length));
-        EXPECT_TRUE(of.hessian.empty());
-        moments[on_device].push_back(std::move(of.moments));
+    solver_.reset();  // a backend serves one model, and its solver goes before it
+    backend_ = make_cuda_backend({.path = tested_path()}).value();
+    const auto by_host = moments_of(source, tokens, *backend_, nullptr);
+    backend_ = make_cuda_backend({.path = tested_path()}).value();
+    solver_ = backend_->make_weight_solver().value();
+    const auto by_solver = moments_of(source, tokens, *backend_, solver_.get());
+    const auto cpu = make_cpu_backend({.threads = 2});
+    const auto on_cpu = moments_of(source, tokens, *cpu, nullptr);
+    ASSERT_EQ(by_host.size(), static_cast<size_t>(kLayerInputs));
+    ASSERT_EQ(by_solver.size(), static_cast<size_t>(kLayerInputs));
+    for (size_t input = 0; input < on_cpu.size(); ++input) {
+      double difference = 0, size = 0;
+      for (size_t i = 0; i < on_cpu[input].size(); ++i) {
+        ASSERT_NEAR(by_solver[input][i], by_host[input][i], 1e-4f * by_host[input][i]) << "input " << input << ", channel " << i;
+        difference += std::pow(static_cast<double>(by_solver[input][i]) - on_cpu[input][i], 2);
+        size += std::pow(static_cast<double>(on_cpu[input][i]), 2);
       }
+      // 16-bit activations, a layer deep, on both.
+      EXPECT_GT(size, 0);
+      EXPECT_LT(std::sqrt(difference / size), 1e-2) << "input " << input;
     }
-    for (size_t input = 0; input < moments[0].size(); ++input)
-      for (size_t i = 0; i < moments[0][input].size(); ++i)
-        ASSERT_NEAR(moments[1][input][i], moments[0][input][i], 1e-4f * moments[0][input][i])
-            << "sequences of " << length << ", input " << input << ", channel " << i;
   }
-  solver_.reset();
-  fs::remove_all(place);
 }
 
 TEST_F(CudaGptq, AModelLosesNoMoreThanWhenTheCpuMakesIt) {
@@ -419,9 +440,17 @@ TEST_F(CudaGptq, AModelLosesNoMoreThanWhenTheCpuMakesIt) {
   std::string pattern = (fs::temp_directory_path() / "quintet-gptq-XXXXXX").string();
   ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
   const fs::path place = pattern;
-  std::string text;
-  for (int i = 0; i < 1500; ++i)
-    text += "Row " + std::to_string(i * i) + " of the Hessian is summed up where its inputs are, and nothing of it crosses the bus. ";
+  // What calibration has not seen of, GPTQ is free to lose: held-out text of the same kind tells.
+  const auto random_text = [&](int characters) {
+    std::string text;
+    for (int i = 0; i < characters; ++i) text += static_cast<char>(' ' + random_() % 95);
+    return text;
+  };
+  const std::string text = random_text(20000);
+  const auto with_text = load_text(source, {});
+  ASSERT_TRUE(with_text);
+  const std::vector<TokenId> held_out = (*with_text)->tokenizer->encode(random_text(4000), {.add_bos = false, .parse_special = false});
+  constexpr size_t kPrompt = 100;
   const auto cpu = make_cpu_backend({.threads = 2});
   const auto original = testing::load_network(source, *cpu);
   for (const QuantizeMethod method : {QuantizeMethod::gptq, QuantizeMethod::gptq_outlier}) {
@@ -444,18 +473,16 @@ TEST_F(CudaGptq, AModelLosesNoMoreThanWhenTheCpuMakesIt) {
       ASSERT_TRUE(report) << report.error().message;
       for (const std::string& warning : warnings) EXPECT_EQ(warning.find("cuBLAS"), std::string::npos) << warning;
       const auto made = testing::load_network(folder, *cpu);
-      std::mt19937 random(5);
-      for (int prompt = 0; prompt < 8; ++prompt) {
-        std::vector<TokenId> tokens(40);
-        for (TokenId& token : tokens) token = static_cast<TokenId>(random() % static_cast<uint32_t>(made->config.vocabulary));
-        testing::SingleSequence wanted(*cpu, *original, 128, 64), got(*cpu, *made, 128, 64);
-        const std::vector<float> want = wanted.feed(tokens, 40), found = got.feed(tokens, 40);
+      for (size_t first = 0; first + kPrompt <= held_out.size(); first += kPrompt) {
+        const std::span<const TokenId> tokens(held_out.data() + first, kPrompt);
+        testing::SingleSequence wanted(*cpu, *original, 128, kPrompt), got(*cpu, *made, 128, kPrompt);
+        const std::vector<float> want = wanted.feed(tokens, kPrompt), found = got.feed(tokens, kPrompt);
         for (size_t i = 0; i < want.size(); ++i) losses[on_gpu] += std::pow(static_cast<double>(found[i]) - want[i], 2);
       }
     }
     RecordProperty(name, fmt::format("{:.4f}", losses[1] / losses[0]));
-    // FP16 activations and near-ties move single weights; on a model this small that is a few per cent of the loss, either way.
-    EXPECT_LE(losses[1], 1.1 * losses[0]);
+    // Near-ties move single weights: on the CPU, too, a thousandth more of damping moves the loss by one per cent, up or down.
+    EXPECT_LE(losses[1], 1.03 * losses[0]);
     EXPECT_GT(losses[1], 0);
   }
   fs::remove_all(place);
