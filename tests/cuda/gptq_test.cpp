@@ -433,6 +433,26 @@ TEST_F(CudaGptq, SeesTheInputsThatTheHostAndTheCpuSee) {
   }
 }
 
+TEST_F(CudaGptq, LayersAndSequencesLeaveNoMemoryBehind) {
+  solver_.reset();
+  const RandomWeight host = random_weight(WeightFormat::f16, 4096, 8192);
+  StepLimits limits{.rows = 512, .seqs = 1, .logit_rows = 1, .context = 2048, .hidden = 8192, .max_k = 8192, .max_n = 8192, .vocabulary = 300, .max_heads = 64, .max_head_dim = 128};
+  Weight weight;
+  uint64_t free_bytes = 0;
+  for (int layer = 0; layer < 10; ++layer) {
+    auto made = backend_->prepare(WeightRole::linear, {&host.host, 1});
+    ASSERT_TRUE(made) << made.error().message;
+    weight = std::move(made).value();
+    for (int sequence = 0; sequence < 4; ++sequence) {
+      limits.rows = sequence < 2 ? 512 : 384;
+      ASSERT_TRUE(backend_->reserve(limits));
+    }
+    if (layer == 1) free_bytes = backend_->info().free_bytes;
+  }
+  // The weight before the last one goes with the next.
+  EXPECT_GE(backend_->info().free_bytes + (uint64_t{64} << 20), free_bytes);
+}
+
 TEST_F(CudaGptq, AModelLosesNoMoreThanWhenTheCpuMakesIt) {
   const std::string source = source_folder() + "/tests/golden/data/tiny/qwen2";
   if (!fs::exists(source)) GTEST_SKIP() << source << " is missing";

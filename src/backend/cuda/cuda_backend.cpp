@@ -94,10 +94,18 @@ class CudaBackend : public Backend {
 
   Status reserve(const StepLimits& limits) override {
     use_device();
-    limits_ = limits;
     packer_.release();
-    for (Event& event : posted_) QUINTET_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
-    return ops_.reserve(limits, scratch_);
+    // Calibration asks again for each sequence.
+    if (reserved_ && limits == limits_) return {};
+    reserved_ = false;
+    ops_.forget_scratch();
+    scratch_.release_unheld();
+    limits_ = limits;
+    for (Event& event : posted_)
+      if (!event.get()) QUINTET_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
+    TRY(ops_.reserve(limits, scratch_));
+    reserved_ = true;
+    return {};
   }
 
   Status prepare_steps(const IssueStep& issue, int32_t block_tokens) override {
@@ -197,6 +205,7 @@ class CudaBackend : public Backend {
   CudaOps ops_;
   StepGraphs graphs_;
   StepLimits limits_;
+  bool reserved_ = false;  ///< scratch for limits_
   std::array<Event, 2> posted_;
   Handle<void*, cudaFree> inputs_;
   size_t inputs_bytes_ = 0;
