@@ -24,4 +24,6 @@ Status Backend::post(const Sampled* sampled, std::span<Sampled> out, int) { retu
 
 Status Backend::await(int) { return {}; }
 
+Result<std::unique_ptr<WeightSolver>> Backend::make_weight_solver() { return std::unique_ptr<WeightSolver>(); }
+
 }  // namespace quintet

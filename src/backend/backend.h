@@ -13,6 +13,7 @@
 #include "backend/ops.h"
 #include "backend/step_view.h"
 #include "backend/weight.h"
+#include "backend/weight_solver.h"
 #include "base/result.h"
 
 namespace quintet {
@@ -40,6 +41,8 @@ struct StepLimits {
   int32_t max_heads = 0;
   int32_t max_head_dim = 0;
   bool unfused = false;    ///< steps may take LinearArgs::dequantize_first
+
+  bool operator==(const StepLimits&) const = default;
 };
 
 /// A step's inputs as the batch builder wrote them, in host memory (allocated as BufferUse::staging).
@@ -83,7 +86,8 @@ class Backend {
   /// The page class 0 of this backend for a model of this geometry.
   virtual PageClass page_class(int32_t layers, int32_t kv_heads, int32_t head_dim, int32_t tokens) const = 0;
 
-  /// Sizes private scratch. Call once, after the weights, before the first step.
+  /// Sizes private scratch. After the weights, before the first step; a further call, with no step under way and none
+  /// prepared, sizes it anew.
   virtual Status reserve(const StepLimits& limits) = 0;
 
   /// Makes the inputs readable by the device; the returned view is valid until the next call. Inputs may be reused once
@@ -110,6 +114,10 @@ class Backend {
   /// Copies device memory to the host or within the device, ordered after the work issued so far. `read` waits.
   virtual Status read(const void* device, std::span<uint8_t> out) = 0;
   virtual Status write(std::span<const uint8_t> bytes, void* device) = 0;
+
+  /// GPTQ on the device. Null: this backend has none, and the CPU does it; not_found, saying why, where it would have one on
+  /// another machine.
+  virtual Result<std::unique_ptr<WeightSolver>> make_weight_solver();
 };
 
 }  // namespace quintet

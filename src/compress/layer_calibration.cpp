@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 #include "compress/observing_backend.h"
@@ -23,7 +23,8 @@ constexpr int32_t kLogitsChunk_tokens = 128;
 /// Sums up the inputs of some of a layer's weights.
 class Watcher {
  public:
-  Watcher(LayerWeights& layer, const PassRequest& request, int threads) : hessians_(request.hessians), threads_(threads) {
+  Watcher(LayerWeights& layer, const PassRequest& request, const LayerCalibration::Setup& setup)
+      : solver_(request.hessians ? setup.solver : nullptr), hessians_(request.hessians && !solver_), threads_(setup.threads) {
     made_.resize(kLayerInputs);
     const auto weights = input_weights(layer);
     for (int i = 0; i < kLayerInputs; ++i) {
@@ -38,6 +39,18 @@ class Watcher {
 
   bool wants(const Weight& weight) const { return by_weight_.contains(&weight); }
 
+  /// On the device, where there is a solver.
+  Status begin() {
+    if (!solver_) return {};
+    QUINTET_CHECK(by_weight_.size() == 1, "Hessians of {} inputs at a time on a device", by_weight_.size());
+    return solver_->begin(by_weight_.begin()->second->k);
+  }
+  bool sees_on_device() const { return solver_ != nullptr; }
+  Status see_on_device(const Weight& weight, ConstMatrixView x) {
+    by_weight_.at(&weight)->rows += x.rows;
+    return solver_->add(x);
+  }
+
   void see(const Weight& weight, const float* x, int64_t rows, int64_t k) {
     InputStatistics& of = *by_weight_.at(&weight);
     of.rows += rows;
@@ -50,9 +63,15 @@ class Watcher {
       for (int64_t i = 0; i < k; ++i) of.moments[static_cast<size_t>(i)] += x[r * k + i] * x[r * k + i];
   }
 
-  LayerStatistics finish() {
-    for (InputStatistics& of : made_)
-      if (of.k > 0) finish(of);
+  Result<LayerStatistics> finish() {
+    for (InputStatistics& of : made_) {
+      if (of.k == 0) continue;
+      if (solver_) {
+        TRY_ASSIGN(of.moments, solver_->moments());
+      } else {
+        finish(of);
+      }
+    }
     return std::move(made_);
   }
 
@@ -71,7 +90,8 @@ class Watcher {
     mirror(h, true, threads_);  // the upper half alone was summed
   }
 
-  bool hessians_;
+  WeightSolver* solver_;
+  bool hessians_;  ///< summed up here
   int threads_;
   LayerStatistics made_;
   std::unordered_map<const Weight*, InputStatistics*> by_weight_;
@@ -163,14 +183,8 @@ Status LayerCalibration::through(const CalibrationTokens& sequences, float* rows
   // Rows enter before those of the same chunk leave, and those of chunks before are not needed any more.
   float *in = rows, *out = rows;
   ObservingOptions options{.wants = [](const Weight&) { return false; }};
-  options.enter = [&](float* to, int64_t count) {
-    std::memcpy(to, in, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-    in += count * states_.hidden();
-  };
-  options.leave = [&](const float* from, int64_t count) {
-    std::memcpy(out, from, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-    out += count * states_.hidden();
-  };
+  options.enter = [&](int64_t count) { return std::exchange(in, in + count * states_.hidden()); };
+  options.leave = [&](int64_t count) { return std::exchange(out, out + count * states_.hidden()); };
   const auto observed = make_observing_backend(setup_.backend, std::move(options));
   for (const auto& sequence : sequences) TRY(prompt_pass(*observed, one_, sequence, kChunk_tokens));
   return {};
@@ -195,10 +209,7 @@ Status LayerCalibration::read_out(const CalibrationTokens& sequences, const floa
                                   const LogitsSink& sink) {
   TRY(prepare_head(made));
   ObservingOptions options{.wants = [](const Weight&) { return false; }};
-  options.enter = [&](float* to, int64_t count) {
-    std::memcpy(to, rows, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-    rows += count * states_.hidden();
-  };
+  options.enter = [&](int64_t count) { return std::exchange(rows, rows + count * states_.hidden()); };
   const auto observed = make_observing_backend(setup_.backend, std::move(options));
   for (const auto& sequence : sequences)
     TRY(prompt_logits(*observed, *head_, sequence, kLogitsChunk_tokens, [&](int32_t, int32_t count, const float* logits) {
@@ -210,20 +221,17 @@ Status LayerCalibration::read_out(const CalibrationTokens& sequences, const floa
 
 Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
   LayerWeights& layer = one_.weights.layer[0];
-  Watcher watcher(layer, request, setup_.threads);
+  Watcher watcher(layer, request, setup_);
+  TRY(watcher.begin());
   ObservingOptions options{
       .wants = [&](const Weight& weight) { return watcher.wants(weight); },
       .sink = [&](const Weight& weight, const float* x, int64_t rows, int64_t k) { watcher.see(weight, x, rows, k); }};
+  if (watcher.sees_on_device())
+    options.device_sink = [&](const Weight& weight, ConstMatrixView x) { return watcher.see_on_device(weight, x); };
   int64_t entered = 0, left = 0;
-  options.enter = [&](float* rows, int64_t count) {
-    std::memcpy(rows, states_.row_in(entered), static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-    entered += count;
-  };
+  options.enter = [&](int64_t count) { return states_.row_in(std::exchange(entered, entered + count)); };
   if (request.advance) {
-    options.leave = [&](const float* rows, int64_t count) {
-      std::memcpy(states_.row_out(left), rows, static_cast<size_t>(count * states_.hidden()) * sizeof(float));
-      left += count;
-    };
+    options.leave = [&](int64_t count) { return states_.row_out(std::exchange(left, left + count)); };
   } else {
     for (int i = 0; i < kLayerInputs; ++i)
       if (request.inputs[i]) options.last = input_weights(layer)[static_cast<size_t>(i)];

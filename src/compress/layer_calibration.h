@@ -22,7 +22,7 @@ struct InputStatistics {
   int64_t k = 0;
   int64_t rows = 0;            ///< inputs that were seen
   std::vector<float> moments;  ///< [k] mean of x_j^2
-  std::vector<float> hessian;  ///< [k, k] mean of x_i x_j; empty where not asked for
+  std::vector<float> hessian;  ///< [k, k] mean of x_i x_j; empty where not asked for, or where Setup::solver keeps it
 };
 
 /// By layer: the inputs of qkv, attn_out, gate_up and mlp_out, in this order.
@@ -51,6 +51,7 @@ class LayerCalibration {
     Backend& backend;
     const CalibrationTokens& tokens;
     int threads = 0;
+    WeightSolver* solver = nullptr;  ///< of the backend: passes for Hessians leave theirs there, one input at a time
     std::function<bool()> goes_on;  ///< asked after each sequence; false: stop (cancelled)
   };
   /// `states` has a row for each token; they enter layer `first_layer`, where that is not 0. Setup's parts must outlive it.

@@ -36,9 +36,8 @@ class ObservingOps : public Ops {
     past_ = false;
     residual_ = args.out;
     if (!options_.enter) return inner_.embed(step, args);
-    values_.resize(static_cast<size_t>(args.out.rows * args.out.cols));
-    options_.enter(values_.data(), args.out.rows);
-    if (status_) status_ = backend_.write({reinterpret_cast<const uint8_t*>(values_.data()), values_.size() * sizeof(float)}, args.out.data);
+    const float* rows = options_.enter(args.out.rows);
+    if (status_) status_ = backend_.write({reinterpret_cast<const uint8_t*>(rows), bytes_of(args.out)}, args.out.data);
   }
   void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override {
     if (!past_) inner_.rms_norm(x, norm, out);
@@ -59,19 +58,18 @@ class ObservingOps : public Ops {
     inner_.gather(step, x, out);
   }
   void sample(const StepView& step, const SampleArgs& args) override { inner_.sample(step, args); }
-  void rope_store_attend(const StepView& step, const RopeStoreAttendArgs& args) override {
-    if (!past_) inner_.rope_store_attend(step, args);
-  }
+  // rope_store_attend() stays the base class's, too: that of a backend that fuses takes what its own attn_in() has left in
+  // private buffers, not these arguments.
   void begin_layer(int layer) override { inner_.begin_layer(layer); }
   void end_layer(int layer) override {
     inner_.end_layer(layer);
     if (past_ || !options_.leave || !status_) return;
-    values_.resize(static_cast<size_t>(residual_.rows * residual_.cols));
-    status_ = backend_.read(residual_.data, {reinterpret_cast<uint8_t*>(values_.data()), values_.size() * sizeof(float)});
-    options_.leave(values_.data(), residual_.rows);
+    status_ = backend_.read(residual_.data, {reinterpret_cast<uint8_t*>(options_.leave(residual_.rows)), bytes_of(residual_)});
   }
 
  private:
+  static size_t bytes_of(const MatrixView& rows) { return static_cast<size_t>(rows.rows * rows.cols) * sizeof(float); }
+
   Status show(const LinearArgs& args) {
     ConstMatrixView x = args.x;
     if (args.norm.weight) {
@@ -81,6 +79,7 @@ class ObservingOps : public Ops {
       inner_.rms_norm(x, args.norm, normed);
       x = normed;
     }
+    if (options_.device_sink) return options_.device_sink(*args.w, x);
     const size_t bytes = dtype_bytes(x.type), row_bytes = static_cast<size_t>(x.cols) * bytes;
     raw_.resize(static_cast<size_t>(x.rows) * row_bytes);
     for (int64_t row = 0; row < x.rows; ++row)

@@ -16,11 +16,14 @@ using InputSink = std::function<void(const Weight& weight, const float* x, int64
 struct ObservingOptions {
   std::function<bool(const Weight& weight)> wants;  ///< chooses the weights whose inputs are shown
   InputSink sink;
-  /// Where set, rows [rows, hidden] of the residual stream come from here instead of from the embedding, in the order
-  /// of their tokens.
-  std::function<void(float* rows, int64_t count)> enter;
-  /// Is given the rows of the residual stream behind each layer.
-  std::function<void(const float* rows, int64_t count)> leave;
+  /// Where set, called instead of `sink` with the inputs where they lie, x [rows, k] in memory of the inner backend; work that
+  /// it orders there before it returns sees them.
+  std::function<Status(const Weight& weight, ConstMatrixView x)> device_sink;
+  /// Where set, rows [count, hidden] of the residual stream come from the host memory that it names instead of from the
+  /// embedding, in the order of their tokens.
+  std::function<const float*(int64_t count)> enter;
+  /// Names the host memory that the rows [count, hidden] of the residual stream behind each layer go to.
+  std::function<float*(int64_t count)> leave;
   /// Nothing is computed behind this weight's input, until the next rows enter.
   const Weight* last = nullptr;
 };

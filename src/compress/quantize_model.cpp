@@ -73,8 +73,10 @@ class Quantizer {
       return bad_input("importance matrix: found zeros alone, allowed is a matrix of mean squares that are not all zero");
     for (const TensorTask& task : tasks_)
       if (options_.importance && task.changed && task.place.input() >= 0) TRY(check_importance(task));
-    TRY_ASSIGN(WorkFolder folder,
-               WorkFolder::open(destination, identity_of(files_, backend_, options_), options_.restart));
+    if (options_.is_gptq()) TRY(find_solver());
+    Json identity = identity_of(files_, backend_, options_);
+    if (solver_) identity["Hessians and rounding"] = "on the device";
+    TRY_ASSIGN(WorkFolder folder, WorkFolder::open(destination, identity, options_.restart));
     folder_ = &folder;
     Status status = work();
     folder_ = nullptr;
@@ -90,6 +92,18 @@ class Quantizer {
  private:
   void warn(const std::string& message) const {
     if (hooks_.on_warning) hooks_.on_warning(message);
+  }
+
+  /// A backend that cannot have one here leaves GPTQ to the CPU.
+  Status find_solver() {
+    auto solver = backend_.make_weight_solver();
+    if (solver) {
+      solver_ = std::move(solver).value();
+      return {};
+    }
+    if (solver.error().kind != ErrorKind::not_found) return solver.error();
+    warn(fmt::format("{}: {}", backend_.info().name, solver.error().message));
+    return {};
   }
 
   bool goes_on() const { return !hooks_.progress || hooks_.progress(done_bytes_, all_bytes_); }
@@ -177,6 +191,7 @@ class Quantizer {
                                                      .backend = backend_,
                                                      .tokens = tokens_,
                                                      .threads = options_.threads,
+                                                     .solver = solver_.get(),
                                                      .goes_on = [this] { return goes_on(); }},
                                                     std::move(states), next));
     return {};
@@ -356,9 +371,11 @@ class Quantizer {
       request.inputs[input] = true;
       TRY_ASSIGN(statistics_, calibration_->pass(request));
       TRY(check_statistics(layer, statistics_));
+      on_device_ = solver_ ? OnDevice::hessian : OnDevice::nothing;
       for (size_t i = begin; i < end; ++i)
         if (tasks_[i].place.input() == input && tasks_[i].changed) TRY(quantize(i));
       gptq_.reset();
+      on_device_ = OnDevice::nothing;
       if (options_.true_sequential) TRY(replace(input));
     }
     for (int input = 0; input < kLayerInputs && !options_.true_sequential; ++input) TRY(replace(input));
@@ -500,9 +517,13 @@ class Quantizer {
   /// Factors the Hessian of the task's inputs, once for the tensors that share them.
   Status prepare_for_gptq(const TensorTask& task) {
     InputStatistics& of = statistics_[static_cast<size_t>(task.place.input())];
+    const GptqOptions options{.damping = options_.damping, .act_order = options_.act_order};
+    if (on_device_ == OnDevice::hessian && task.integers) {
+      TRY(solver_->factor(task.tensor->weight.name, options));
+      on_device_ = OnDevice::factor;
+    }
     if (gptq_ || of.hessian.empty() || !task.integers) return {};
-    TRY_ASSIGN(gptq_, prepare_gptq(task.tensor->weight.name, of.k, std::exchange(of.hessian, {}),
-                                   {.damping = options_.damping, .act_order = options_.act_order}, options_.threads));
+    TRY_ASSIGN(gptq_, prepare_gptq(task.tensor->weight.name, of.k, std::exchange(of.hessian, {}), options, options_.threads));
     return {};
   }
 
@@ -516,6 +537,7 @@ class Quantizer {
     const IntegerFormat& format = *task.integers;
     if (options_.method == QuantizeMethod::rtn) return quantize_rtn(matrix, format, options_.granularity);
     const double share = share_of(task);
+    if (on_device_ == OnDevice::factor && task.place.input() >= 0) return solver_->quantize(matrix, format, share);
     if (gptq_ && task.place.input() >= 0) return quantize_gptq(matrix, format, *gptq_, share);
     return quantize_outlier(matrix, format, {.share = share, .select = options_.select});
   }
@@ -532,10 +554,13 @@ class Quantizer {
   ModelSink* sink_ = nullptr;
   TensorShares shares_;  ///< of auto_shares
   CalibrationTokens tokens_;
+  std::unique_ptr<WeightSolver> solver_;  ///< of gptq, where the backend has one
   std::unique_ptr<LayerCalibration> calibration_;
   // Of the layer that is worked on:
   LayerStatistics statistics_;
   std::optional<GptqInputs> gptq_;  ///< of the input that is worked on
+  enum class OnDevice : uint8_t { nothing, hessian, factor };
+  OnDevice on_device_ = OnDevice::nothing;  ///< what solver_ holds of it
   LayerFold fold_;
   std::map<size_t, Made> made_;  ///< compressed and not written yet, by index of the task
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,6 +84,19 @@ struct GptqOptions {
       0.01;  ///< added to the Hessian's diagonal, of its mean; raised tenfold while it is singular
   bool act_order = true;  ///< columns with the largest second moments first; groups stay where they are
 };
+
+/// In which order columns are rounded, and what damping is a share of.
+struct InputOrder {
+  std::vector<int64_t> order;  ///< [k] columns, the first to be rounded first
+  double mean = 0;             ///< of the moments; 1 where all are 0
+};
+/// `moments` [k]: the Hessian's diagonal. internal, by the name of a weight, where they are no numbers.
+Result<InputOrder> order_inputs(std::string_view name, std::span<const float> moments, bool act_order);
+
+/// Calls `factors(damping)` with `least`, then with ten times more and more, until it says true: that the Hessian with this
+/// share of its mean on the diagonal was positive definite. The note of what was raised, or nothing; internal where the Hessian
+/// stays singular.
+Result<std::string> damp_until_regular(std::string_view name, double least, const std::function<Result<bool>(double)>& factors);
 
 /// What GPTQ knows of inputs, made once for all weights that share them.
 struct GptqInputs {

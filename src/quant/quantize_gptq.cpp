@@ -90,47 +90,57 @@ class RowBlock {
 
 }  // namespace
 
+Result<InputOrder> order_inputs(std::string_view name, std::span<const float> moments, bool act_order) {
+  InputOrder made{.order = std::vector<int64_t>(moments.size())};
+  for (const float moment : moments) made.mean += static_cast<double>(moment) / static_cast<double>(moments.size());
+  if (!(made.mean >= 0) || !std::isfinite(made.mean))
+    return internal_error(fmt::format("tensor {}: its calibration inputs are not finite", name));
+  if (made.mean == 0) made.mean = 1;  // no input ever came: every direction counts alike
+  std::iota(made.order.begin(), made.order.end(), int64_t{0});
+  if (act_order)
+    std::stable_sort(made.order.begin(), made.order.end(), [&](int64_t a, int64_t b) {
+      return moments[static_cast<size_t>(a)] > moments[static_cast<size_t>(b)];
+    });
+  return made;
+}
+
+Result<std::string> damp_until_regular(std::string_view name, double least, const std::function<Result<bool>(double)>& factors) {
+  double damping = least;
+  for (;; damping = std::max(damping * 10, 1e-4)) {
+    if (damping > kMostDamping) return internal_error(fmt::format("tensor {}: the Hessian of its inputs stays singular", name));
+    TRY_ASSIGN(const bool regular, factors(damping));
+    if (regular) break;
+  }
+  if (damping == least) return std::string();
+  return fmt::format("damping raised from {:g} to {:g}: the Hessian was singular", least, damping);
+}
+
 Result<GptqInputs> prepare_gptq(std::string_view name, int64_t k, std::vector<float> hessian, const GptqOptions& options,
                                 int threads) {
   QUINTET_CHECK(static_cast<int64_t>(hessian.size()) == k * k, "tensor {}: a Hessian of {} entries", name,
                 hessian.size());
-  GptqInputs made{.k = k, .moments = std::vector<float>(static_cast<size_t>(k)),
-                  .order = std::vector<int64_t>(static_cast<size_t>(k))};
+  GptqInputs made{.k = k, .moments = std::vector<float>(static_cast<size_t>(k))};
   const FloatMatrix h{hessian.data(), k, k, k};
-  double mean = 0;
-  for (int64_t i = 0; i < k; ++i) {
-    made.moments[static_cast<size_t>(i)] = h.row(i)[i];
-    mean += static_cast<double>(h.row(i)[i]) / static_cast<double>(k);
-  }
-  if (!(mean >= 0) || !std::isfinite(mean))
-    return internal_error(fmt::format("tensor {}: its calibration inputs are not finite", name));
-  if (mean == 0) mean = 1;  // no input ever came: every direction counts alike
-  std::iota(made.order.begin(), made.order.end(), int64_t{0});
-  if (options.act_order)
-    std::stable_sort(made.order.begin(), made.order.end(), [&](int64_t a, int64_t b) {
-      return made.moments[static_cast<size_t>(a)] > made.moments[static_cast<size_t>(b)];
-    });
+  for (int64_t i = 0; i < k; ++i) made.moments[static_cast<size_t>(i)] = h.row(i)[i];
+  TRY_ASSIGN(InputOrder inputs, order_inputs(name, made.moments, options.act_order));
+  made.order = std::move(inputs.order);
 
   // In reversed order, so that the inverse of its factor, turned about, is u itself: h = r^T r of the reversed matrix
   // gives h^-1 = (J r^-1 J)(J r^-T J), and J r^-T J is upper triangular. The lower half keeps the matrix for another try.
   const std::vector<int64_t> reversed(made.order.rbegin(), made.order.rend());
   permute_both(h, reversed, threads);
-  double damping = options.damping;
-  for (; damping <= kMostDamping; damping = std::max(damping * 10, 1e-4)) {
+  TRY_ASSIGN(made.note, damp_until_regular(name, options.damping, [&](double damping) -> Result<bool> {
     mirror(h, false, threads);
     for (int64_t i = 0; i < k; ++i)
-      h.row(i)[i] = made.moments[static_cast<size_t>(reversed[static_cast<size_t>(i)])] + static_cast<float>(damping * mean);
-    if (!cholesky(h, threads)) continue;
+      h.row(i)[i] =
+          made.moments[static_cast<size_t>(reversed[static_cast<size_t>(i)])] + static_cast<float>(damping * inputs.mean);
+    if (!cholesky(h, threads)) return false;
     invert_upper(h, threads);
-    if (is_finite(h)) break;
-  }
-  if (damping > kMostDamping)
-    return internal_error(fmt::format("tensor {}: the Hessian of its inputs stays singular", name));
+    return is_finite(h);
+  }));
   // J y^T J: the upper half turned about its other diagonal.
   for (int64_t i = 0; i < k; ++i)
     for (int64_t j = i; i + j < k - 1; ++j) std::swap(h.row(i)[j], h.row(k - 1 - j)[k - 1 - i]);
-  if (damping > options.damping)
-    made.note = fmt::format("damping raised from {:g} to {:g}: the Hessian was singular", options.damping, damping);
   made.factor = std::move(hessian);
   return made;
 }

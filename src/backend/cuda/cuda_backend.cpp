@@ -10,6 +10,7 @@
 #include "backend/cuda/path.h"
 #include "backend/cuda/rt/arena.h"
 #include "backend/cuda/step_graphs.h"
+#include "backend/cuda/weight_solver.h"
 #include "backend/cuda/weights.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -31,7 +32,7 @@ void move_pointer(const T*& pointer, const uint8_t* host, size_t bytes, const ui
 class CudaBackend : public Backend {
  public:
   CudaBackend(const CudaOptions& options, const DeviceKernels& kernels, const cudaDeviceProp& properties, Stream stream)
-      : options_(options), path_(kernels.path), properties_(properties), stream_(std::move(stream)),
+      : options_(options), gptq_kernels_(*kernels.gptq), path_(kernels.path), properties_(properties), stream_(std::move(stream)),
         site_(launch_site(properties, options, stream_.get())), packer_(*kernels.kernels, weights_, site_),
         ops_(*kernels.kernels, site_, options.table.value_or(committed_kernel_table(properties.name))), graphs_(ops_, site_) {}
 
@@ -93,10 +94,18 @@ class CudaBackend : public Backend {
 
   Status reserve(const StepLimits& limits) override {
     use_device();
-    limits_ = limits;
     packer_.release();
-    for (Event& event : posted_) QUINTET_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
-    return ops_.reserve(limits, scratch_);
+    // Calibration asks again for each sequence.
+    if (reserved_ && limits == limits_) return {};
+    reserved_ = false;
+    ops_.forget_scratch();
+    scratch_.release_unheld();
+    limits_ = limits;
+    for (Event& event : posted_)
+      if (!event.get()) QUINTET_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
+    TRY(ops_.reserve(limits, scratch_));
+    reserved_ = true;
+    return {};
   }
 
   Status prepare_steps(const IssueStep& issue, int32_t block_tokens) override {
@@ -165,6 +174,11 @@ class CudaBackend : public Backend {
     return {};
   }
 
+  Result<std::unique_ptr<WeightSolver>> make_weight_solver() override {
+    use_device();
+    return cuda::make_weight_solver(gptq_kernels_, site_, options_.ordinal, [this] { return device_status(ops_.take_error(), "launch"); });
+  }
+
  private:
   /// The runtime's current device is a thread's own, and an engine runs on another thread than the one that loads.
   void use_device() const { (void)cudaSetDevice(options_.ordinal); }
@@ -181,6 +195,7 @@ class CudaBackend : public Backend {
   }
 
   CudaOptions options_;
+  const GptqKernels& gptq_kernels_;
   CudaPath path_;
   cudaDeviceProp properties_;
   Stream stream_;
@@ -190,6 +205,7 @@ class CudaBackend : public Backend {
   CudaOps ops_;
   StepGraphs graphs_;
   StepLimits limits_;
+  bool reserved_ = false;  ///< scratch for limits_
   std::array<Event, 2> posted_;
   Handle<void*, cudaFree> inputs_;
   size_t inputs_bytes_ = 0;

@@ -20,6 +20,8 @@ class CudaOps : public Ops {
   /// See Backend::scratch_bytes.
   Result<uint64_t> scratch_bytes(const StepLimits& limits) const;
   Status reserve(const StepLimits& limits, Arena& arena);
+  /// Before what reserve() took is freed.
+  void forget_scratch() { rope_tables_.clear(); }
   /// Host copies of what launches are sized and chosen from: rows, seqs, logit_rows, row_begin, context and logit_row (null where
   /// logit row i is row i). Called by Backend::stage before the step's operations.
   void begin_step(const StepView& host);

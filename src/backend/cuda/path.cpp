@@ -72,10 +72,10 @@ Result<DeviceKernels> device_kernels(CudaPath wanted, const cudaDeviceProp& prop
   if (properties.sharedMemPerBlockOptin < shared_bytes)
     return bad_input(fmt::format("found {} of shared memory a block, allowed are {} and more", format_bytes(properties.sharedMemPerBlockOptin), format_bytes(shared_bytes)));
 #if QUINTET_CUDA_HAS_HOPPER
-  if (path == CudaPath::hopper) return DeviceKernels{&hopper::kernels(), path};
+  if (path == CudaPath::hopper) return DeviceKernels{&hopper::kernels(), &hopper::gptq_kernels(), path};
 #endif
 #if QUINTET_CUDA_HAS_SM80
-  if (path == CudaPath::sm80) return DeviceKernels{&sm80::kernels(), path};
+  if (path == CudaPath::sm80) return DeviceKernels{&sm80::kernels(), &sm80::gptq_kernels(), path};
 #endif
   return bad_input(fmt::format("this build has no kernels for the path {}", cuda_path_name(path)));
 }

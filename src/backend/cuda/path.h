@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/gptq.h"
 #include "backend/cuda/kernels/launch.h"
 
 namespace quintet::cuda {
@@ -12,6 +13,7 @@ namespace quintet::cuda {
 /// is wanted, or the device has less shared memory than they ask for.
 struct DeviceKernels {
   const Kernels* kernels;
+  const GptqKernels* gptq;
   CudaPath path;
 };
 Result<DeviceKernels> device_kernels(CudaPath wanted, const cudaDeviceProp& properties);

@@ -57,9 +57,15 @@ Status WeightPacker::reserve_staging(size_t bytes) {
   return {};
 }
 
+Result<void*> WeightPacker::allocate(size_t bytes, CudaWeight& packed) {
+  TRY_ASSIGN(void* device, arena_.allocate(bytes));
+  packed.memory.push_back(arena_.hold());
+  return device;
+}
+
 template <class T>
-Result<T*> WeightPacker::keep(std::span<const T> values) {
-  TRY_ASSIGN(void* device, arena_.allocate(values.size_bytes()));
+Result<T*> WeightPacker::keep(std::span<const T> values, CudaWeight& packed) {
+  TRY_ASSIGN(void* device, allocate(values.size_bytes(), packed));
   // On the stream of what reads it: the plain copy may return before the device has the bytes, and this stream does not wait for it.
   QUINTET_CUDA(cudaMemcpyAsync(device, values.data(), values.size_bytes(), cudaMemcpyHostToDevice, site_.stream));
   return static_cast<T*>(device);
@@ -73,7 +79,7 @@ Result<Weight> WeightPacker::prepare_vector(const HostWeight& part) {
   for (float value : values)
     if (!std::isfinite(value)) return bad_input(fmt::format("tensor {}: found NaN or Inf, allowed are finite weights", part.name));
   auto packed = std::make_unique<CudaWeight>();
-  TRY_ASSIGN(packed->vector, keep(std::span<const float>(values)));
+  TRY_ASSIGN(packed->vector, keep(std::span<const float>(values), *packed));
   Weight weight;
   weight.role = WeightRole::vector;
   weight.n = part.n;
@@ -133,6 +139,7 @@ Result<uint64_t> WeightPacker::packed_bytes(WeightRole role, std::span<const Hos
 
 Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight> parts) {
   QUINTET_CHECK(!parts.empty(), "a weight of no parts");
+  arena_.release_unheld();  // calibration prepares one layer after the other
   if (role == WeightRole::vector) return prepare_vector(parts[0]);
   TRY_ASSIGN(CudaWeight layout, lay_out(role, parts));
   auto packed = std::make_unique<CudaWeight>(std::move(layout));
@@ -144,7 +151,7 @@ Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight
     weight.n += part.n;
   }
   for (Segment& segment : packed->segments) {
-    TRY_ASSIGN(void* device, arena_.allocate(segment.bytes()));
+    TRY_ASSIGN(void* device, allocate(segment.bytes(), *packed));
     segment.panels = static_cast<uint8_t*>(device);
     weight.bytes += segment.bytes();
   }
@@ -175,7 +182,7 @@ Result<bool> WeightPacker::pack_parts(std::span<const HostWeight> parts, CudaWei
 
 Status WeightPacker::prepare_sides(std::span<const HostWeight> parts, CudaWeight& packed) {
   if (!parts[0].in_perm.empty()) {
-    TRY_ASSIGN(packed.in_perm, keep(parts[0].in_perm));
+    TRY_ASSIGN(packed.in_perm, keep(parts[0].in_perm, packed));
     packed.host_in_perm.assign(parts[0].in_perm.begin(), parts[0].in_perm.end());
   }
   if (!have_outliers(parts)) return {};
@@ -193,8 +200,8 @@ Status WeightPacker::prepare_sides(std::span<const HostWeight> parts, CudaWeight
     for (uint32_t i = first; i < last; ++i)
       entries[begin[column] + (i - first)] = outliers.column(i) | static_cast<uint32_t>(load_u16(outliers.values.data() + 2 * size_t{i})) << 16;
   });
-  TRY_ASSIGN(packed.outliers.begin, keep(std::span<const uint32_t>(begin)));
-  TRY_ASSIGN(packed.outliers.entries, keep(std::span<const uint32_t>(entries)));
+  TRY_ASSIGN(packed.outliers.begin, keep(std::span<const uint32_t>(begin), packed));
+  TRY_ASSIGN(packed.outliers.entries, keep(std::span<const uint32_t>(entries), packed));
   return {};
 }
 

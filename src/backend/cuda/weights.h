@@ -39,6 +39,7 @@ struct CudaWeight : PackedWeight {
   OutlierSide outliers = {};  ///< by padded output
   const int* in_perm = nullptr;  ///< [k] on the device, or null: HostWeight::in_perm of all parts
   std::vector<int32_t> host_in_perm;
+  std::vector<std::shared_ptr<const void>> memory;  ///< the slabs in which it lies
 
   /// Whether its product of one row can be part of a larger kernel: inputs made there, what is kept apart added there.
   bool joins_row() const { return !in_perm && (!outliers.begin || std::ranges::all_of(segments, [](const Segment& segment) { return segment.kernels->chain; })); }
@@ -74,9 +75,11 @@ class WeightPacker {
   Status prepare_sides(std::span<const HostWeight> parts, CudaWeight& packed);
   /// What unpack() has to add to `count` rows of the panels, in place.
   Status add_sides(const CudaWeight& packed, int64_t k, int64_t first, int64_t count, float* out) const;
-  /// `values` in memory of the arena.
+  /// `bytes` of the arena that stay as long as `packed` does.
+  Result<void*> allocate(size_t bytes, CudaWeight& packed);
+  /// `values` in such memory.
   template <class T>
-  Result<T*> keep(std::span<const T> values);
+  Result<T*> keep(std::span<const T> values, CudaWeight& packed);
   /// `count` elements back from the device; waits.
   template <class T>
   Status fetch(const T* device, T* out, size_t count) const;

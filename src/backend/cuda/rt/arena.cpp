@@ -22,13 +22,19 @@ Result<void*> Arena::allocate(size_t bytes) {
     }
     next_ = static_cast<std::byte*>(slab.get());
     left_ = slab_bytes;
-    bytes_ += slab_bytes;
-    slabs_.push_back(std::move(slab));
+    slabs_.push_back(std::make_shared<Slab>(std::move(slab)));
   }
   void* result = next_;
   next_ += bytes;
   left_ -= bytes;
   return result;
+}
+
+void Arena::release_unheld() {
+  if (slabs_.empty()) return;
+  const auto unheld = [](const std::shared_ptr<Slab>& slab) { return slab.use_count() == 1; };
+  if (unheld(slabs_.back())) left_ = 0;
+  std::erase_if(slabs_, unheld);  // cudaFree waits for the device
 }
 
 }  // namespace quintet::cuda
