@@ -321,7 +321,8 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   constexpr int kPieceLanes = Format::kPieceK / 32 * 4, kDepth = Ring::kDepth;  // 16 bytes each of a piece's inputs
   const uint8_t* own_ring = ring + which * Ring::kSliceBytes + piece_row * Format::kPieceBytes;
   uint32_t full_at = shared_address(full), empty_at = shared_address(empty);
-  keep(full_at), keep(empty_at), keep(lane);
+  keep(full_at), keep(empty_at);
+  lane = __shfl_sync(0xffffffffu, lane, lane);  // a number that the compiler cannot form anew from a special register in every stage
   prepare_format<Format>(threadIdx.x, kRowThreads);
   wait_for_previous();  // and with it the counters' last use
   static_assert(sizeof(ChainPhase) % 16 == 0 && sizeof(ChainPhase) / 16 <= 32);
@@ -375,11 +376,13 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
       const uint4* inputs = reinterpret_cast<const uint4*>(row) + first * kPieceLanes + (kByWgmma<Format> ? 0 : q);
       const float* sums = input_sums + first * Ring::kPieceGroups;
       for (int step = 0; step < steps; ++step) {
+        uint64_t operand = 0;
+        if constexpr (kByWgmma<Format>) operand = row_descriptor(inputs);
         barrier_wait(full_at + stage * 8, parity);
         const uint8_t* weights = own_ring + stage * Ring::kStageBytes;
         const auto add = [&]<int kPieces>(int i) {
           const uint8_t* from = weights + i * Ring::kPanelBytes;
-          if constexpr (kByWgmma<Format>) add_row_wgmma<Format, kPieces>(from, Ring::kPanelBytes, inputs + i * kPieceLanes, lane, sum);
+          if constexpr (kByWgmma<Format>) add_row_wgmma<Format, kPieces>(from, Ring::kPanelBytes, operand + i * (Format::kPieceK * 2 / 16), lane, sum);
           else add_row_run<Format, kPieces>(from, Ring::kPanelBytes, inputs + i * kPieceLanes, sums + i * Ring::kPieceGroups, lane, sum);
         };
         if (left >= kDepth) {

@@ -17,8 +17,10 @@ namespace quintet::cuda {
 template <class Format>
 inline constexpr bool kByWgmma = Format::kGroupSteps == 0;
 
-/// Descriptor of operand B without swizzle: rows of 8 inputs 16 bytes apart, so are the two halves of a k16 step.
-__device__ __forceinline__ uint64_t row_descriptor(uint32_t shared) {
+/// Descriptor of operand B without swizzle: rows of 8 inputs 16 bytes apart, so are the two halves of a k16 step. The shuffle tells the
+/// compiler that it is the same in all lanes; it takes its time, so call this before what is waited for anyway.
+__device__ __forceinline__ uint64_t row_descriptor(const uint4* x) {
+  const uint32_t shared = __shfl_sync(0xffffffffu, shared_address(x), 0);
   return (static_cast<uint64_t>(shared & 0x3FFFF) >> 4) | (1ull << 16) | (8ull << 32);
 }
 
@@ -44,15 +46,14 @@ struct RowWgmmaSum {
   __device__ __forceinline__ float of(int upper) const { return v[upper * 2]; }
 };
 
-/// The pieces of add_row_run(); x is the first input, and inputs lie plain. Products are under way still when it returns.
+/// The pieces of add_row_run(); `b`: of the first input, and inputs lie plain. Products are under way still when it returns.
 template <class Format, int kPieces>
-__device__ __forceinline__ void add_row_wgmma(const uint8_t* weights, int stride, const uint4* x, int lane, RowWgmmaSum& sum) {
+__device__ __forceinline__ void add_row_wgmma(const uint8_t* weights, int stride, uint64_t b, int lane, RowWgmmaSum& sum) {
   constexpr int kSteps = Format::kPieceK / 16, kTogether = RowWgmmaSum::kTogether;
   static_assert(kPieces * kSteps % (2 * kTogether) == 0, "the first group's fragments are free again");
   typename Format::Regs regs[kPieces];
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) regs[i].load(weights + i * stride, lane);
-  const uint64_t b = row_descriptor(__shfl_sync(0xffffffffu, shared_address(x), 0));
 #pragma unroll
   for (int step = 0; step < kPieces * kSteps; step += kTogether) {
     auto& a = sum.a[step / kTogether % 2];
