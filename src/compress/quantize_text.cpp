@@ -6,13 +6,20 @@
 namespace quintet {
 
 bool matches(std::string_view pattern, std::string_view name) {
-  const size_t star = pattern.find('*');
+  size_t star = pattern.find('*');
   if (star == pattern.npos) return pattern == name;
   if (!name.starts_with(pattern.substr(0, star))) return false;
-  const std::string_view rest = pattern.substr(star + 1);
-  for (size_t i = star; i <= name.size(); ++i)
-    if (matches(rest, name.substr(i))) return true;
-  return false;
+  // What stands between two stars may as well match where it first can: what is left of the name only gets longer.
+  size_t at = star;
+  while (true) {
+    const size_t begin = star + 1;
+    star = pattern.find('*', begin);
+    const std::string_view part = pattern.substr(begin, star == pattern.npos ? star : star - begin);
+    if (star == pattern.npos) return name.substr(at).ends_with(part);
+    const size_t found = name.find(part, at);
+    if (found == name.npos) return false;
+    at = found + part.size();
+  }
 }
 
 std::string describe(const QuantizeOptions& options) {
