@@ -271,6 +271,14 @@ TEST(Quantize, AModelCalibratesOnItsOwnText) {
   }
   EXPECT_TRUE(read_file(folder.path("a/model.safetensors")) == read_file(folder.path("b/model.safetensors")));
   EXPECT_LT(kl(tiny("llama-plain.gguf"), folder.path("a")), 0.3);
+  const auto refused = [&](const Args& more, const std::vector<std::string>& parts) {
+    Args args = {"--method", "gptq", "--calibration", "self"};
+    args.insert(args.end(), more.begin(), more.end());
+    expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"), args), 2, parts);
+  };
+  refused({"--calibration", text()}, {"--calibration", "self", "alone"});
+  refused({"--calibration-chat"}, {"--calibration-chat", "self"});
+  refused({"--samples", "1000000", "--length", "1000000"}, {"--length", "1000000", "at most"});
 }
 
 TEST(Quantize, AutoFillsTheRoomWithWhatMattersMost) {
@@ -496,6 +504,9 @@ TEST(Quantize, CalibrationIsTextOrLinesOfJson) {
   expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"),
                         {"--method", "gptq", "--calibration", folder.write("broken.txt", "a\xFF" "b")}),
                2, {"broken.txt", "byte 1 is no UTF-8"});
+  expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"),
+                        {"--method", "gptq", "--calibration", folder.write("binary.txt", std::string("ab\0c", 4))}),
+               2, {"binary.txt", "byte 2 is 0"});
 }
 
 TEST(Quantize, WhatLiesBesideTheWeightsTravelsAlong) {
