@@ -22,6 +22,20 @@ bool matches(std::string_view pattern, std::string_view name) {
   }
 }
 
+namespace {
+
+/// What linear layers become.
+std::string describe_integers(const QuantizeOptions& options) {
+  static constexpr std::string_view kGranularity[] = {"tensor", "channel", "group"};
+  if (options.chosen_formats) return "in formats chosen by tensor";
+  const std::string shared = options.granularity == Granularity::group
+                                 ? fmt::format("groups of {}", options.format.group)
+                                 : fmt::format("a scale a {}", kGranularity[static_cast<int>(options.granularity)]);
+  return fmt::format("{}-bit {} {}", options.format.bits, shared, options.format.minimum ? "asymmetric" : "symmetric");
+}
+
+}  // namespace
+
 std::string describe(const QuantizeOptions& options) {
   std::string text;
   if (options.method == QuantizeMethod::gguf) {
@@ -30,13 +44,7 @@ std::string describe(const QuantizeOptions& options) {
     text = format_info(options.direct).name;
   } else {
     static constexpr std::string_view kNames[] = {"rtn", "outlier", "gptq", "gptq+outlier", "awq"};
-    static constexpr std::string_view kGranularity[] = {"tensor", "channel", "group"};
-    text = fmt::format("{} {}-bit", kNames[static_cast<int>(options.method)], options.format.bits);
-    if (options.granularity == Granularity::group)
-      text += fmt::format(" groups of {}", options.format.group);
-    else
-      text += fmt::format(" a scale a {}", kGranularity[static_cast<int>(options.granularity)]);
-    text += options.format.minimum ? " asymmetric" : " symmetric";
+    text = fmt::format("{} {}", kNames[static_cast<int>(options.method)], describe_integers(options));
   }
   if (options.has_outliers())
     text += fmt::format(", {}outliers by {} {:g}/{:g}/{:g} %", options.auto_shares ? "shared out " : "",
