@@ -33,6 +33,8 @@ class CalibrationReader {
       if (const size_t at = find_broken_utf8(text); at != std::string::npos)
         return bad_input(
             fmt::format("{} (calibration text): byte {} is no UTF-8, allowed is a text in UTF-8", path, at));
+      if (const size_t at = text.find('\0'); at != std::string::npos)
+        return bad_input(fmt::format("{} (calibration text): byte {} is 0, as in a binary file, allowed is a text in UTF-8", path, at));
       TRY(path.ends_with(".jsonl") ? add_lines(path, text) : add(path, text));
     }
     return std::move(made_);
@@ -101,6 +103,9 @@ Result<CalibrationInput> write_self(const CalibrationSource& source, const Commo
   if (!model.tokenizer)
     return bad_input(fmt::format(
         "{}: found no tokenizer, allowed with --calibration self is a model with one", source.model));
+  if (source.length > model.config.context)  // told before the text is written
+    return bad_input(fmt::format("--length: found {}, allowed are at most {} (what {} was made for)", source.length,
+                                 model.config.context, source.model));
   const int32_t room = std::min(context, model.config.context);
   TRY(session.start(
       {.context = room, .sequences = writers, .kv_tokens = int64_t{room} * writers, .unread_events = room}));
@@ -137,8 +142,12 @@ Result<CalibrationInput> write_self(const CalibrationSource& source, const Commo
 
 Result<CalibrationInput> read_calibration(const CalibrationSource& source, const CommonOptions& common,
                                           const Interrupts& interrupts) {
-  if (source.files == std::vector<std::string>{std::string(kSelf)})
+  if (std::ranges::find(source.files, kSelf) != source.files.end()) {
+    if (source.files.size() > 1)
+      return bad_input("--calibration: found self beside files, allowed is self alone (a file of that name is ./self)");
+    if (source.chat) return bad_input("--calibration-chat: found it with self, allowed with files of text");
     return write_self(source, common, interrupts);
+  }
   return CalibrationReader(source).run();
 }
 

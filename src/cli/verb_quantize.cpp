@@ -89,8 +89,9 @@ class QuantizeVerb : public Verb {
                            .excludes(target_bytes_flag_);
     flags.integer("--context", {context_, 1, INT32_MAX}, "With --target-gpu: tokens of one user (default 4096)").needs(target_gpu_flag_);
     flags.integer("--users", {users_, 1, 4096}, "With --target-gpu: users at once (default 1)").needs(target_gpu_flag_);
-    flags.integer("--probe-tokens", {probe_tokens_, 16, 1 << 20},
-                  "auto: tokens of the calibration text on which each group of tensors is tried (default 512)");
+    probe_tokens_flag_ =
+        flags.integer("--probe-tokens", {probe_tokens_, 16, 1 << 20},
+                      "auto: tokens of the calibration text on which each group of tensors is tried (default 512)");
     flags.choice("--layout", layout_, {"quintet", "gptq", "awq"},
                  "Whose tools read DST: with gptq and awq a Hugging Face folder for them, from one, integers without outliers");
     flags.text("--report", report_, "DIR", "Write report.html there: errors, bits, weights and texts, with plots");
@@ -109,13 +110,17 @@ class QuantizeVerb : public Verb {
   VerbOutcome run(const CommonOptions& common) override {
     TRY_ASSIGN(QuantizeOptions options, read_options(common));
     const Interrupts interrupts;
+    AutoTarget target;
+    if (method_ == "auto") {
+      TRY_ASSIGN(target, read_target());
+    }
     const Status calibration = find_calibration(common, interrupts, options);
     if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
     TRY(calibration);
     TRY_ASSIGN(const auto backend, make_backend(common.backend));
     Output output;
     if (method_ == "auto") {
-      const Status chosen = choose(*backend, interrupts, output, options);
+      const Status chosen = choose(*backend, interrupts, output, target, options);
       if (interrupts.signal() != 0) return VerbOutcome::ended_by(interrupts.signal());
       TRY(chosen);
     }
@@ -160,17 +165,27 @@ class QuantizeVerb : public Verb {
   }
 
  private:
-  /// auto: fills in the formats, and says which and why.
-  Status choose(Backend& backend, const Interrupts& interrupts, Output& output, QuantizeOptions& options) const {
-    ChooseRequest request{.probe_tokens = probe_tokens_, .beside = destination_};
-    while (request.beside.size() > 1 && request.beside.back() == '/') request.beside.pop_back();
-    std::string sum;
-    if (target_gpu_flag_.given()) {
-      TRY_ASSIGN(const uint64_t gpu, parse_size("--target-gpu", target_gpu_));
-      TRY_ASSIGN(request.target_bytes, weight_room(source_, gpu, context_, users_, sum));
-    } else {
-      TRY_ASSIGN(request.target_bytes, parse_size("--target-bytes", target_bytes_));
+  struct AutoTarget {
+    uint64_t bytes = 0;  ///< of all weights
+    std::string sum;     ///< what a GPU's memory goes to; empty: the command line has the bytes themselves
+  };
+
+  Result<AutoTarget> read_target() const {
+    AutoTarget target;
+    if (!target_gpu_flag_.given()) {
+      TRY_ASSIGN(target.bytes, parse_size("--target-bytes", target_bytes_));
+      return target;
     }
+    TRY_ASSIGN(const uint64_t gpu, parse_size("--target-gpu", target_gpu_));
+    TRY_ASSIGN(target.bytes, weight_room(source_, gpu, context_, users_, target.sum));
+    return target;
+  }
+
+  /// auto: fills in the formats, and says which and why.
+  Status choose(Backend& backend, const Interrupts& interrupts, Output& output, const AutoTarget& target,
+                QuantizeOptions& options) const {
+    ChooseRequest request{.target_bytes = target.bytes, .probe_tokens = probe_tokens_, .beside = destination_};
+    while (request.beside.size() > 1 && request.beside.back() == '/') request.beside.pop_back();
     ProgressBar bar("measure");
     request.progress = [&](uint64_t done, uint64_t all) {
       bar.update(done, all);
@@ -183,7 +198,7 @@ class QuantizeVerb : public Verb {
       TRY(output.print(json_ ? choice_json(choice) : choice_line(choice)));
     if (json_) return {};
     return output.print(fmt::format("{} of {}{}, expected KL {:.4f} if losses add up\n", format_bytes(chosen.bytes),
-                                    format_bytes(request.target_bytes), sum.empty() ? "" : " (" + sum + ")",
+                                    format_bytes(request.target_bytes), target.sum.empty() ? "" : " (" + target.sum + ")",
                                     chosen.expected_kl));
   }
 
@@ -228,10 +243,12 @@ class QuantizeVerb : public Verb {
 
   /// What the method has no use for is refused, not passed over.
   Status check_flags(const QuantizeOptions& options) const {
-    const bool own_layout = options.method == QuantizeMethod::gguf || options.method == QuantizeMethod::direct;
+    const bool other_formats = options.method == QuantizeMethod::gguf || options.method == QuantizeMethod::direct || method_ == "auto";
     for (const Flag& flag : integer_flags_)
-      if (flag.given() && own_layout)
-        return bad_input(fmt::format("{}: found it with {}, allowed with rtn, outlier, gptq, gptq+outlier, awq and auto", flag.name(), method_));
+      if (flag.given() && other_formats)
+        return bad_input(fmt::format("{}: found it with {}, allowed with rtn, outlier, gptq, gptq+outlier and awq", flag.name(), method_));
+    if (probe_tokens_flag_.given() && method_ != "auto")
+      return bad_input(fmt::format("--probe-tokens: found it with {}, allowed with auto", method_));
     for (const Flag& flag : gptq_flags_)
       if (flag.given() && !options.is_gptq())
         return bad_input(fmt::format("{}: found it with {}, allowed with gptq, gptq+outlier and auto", flag.name(), method_));
@@ -268,6 +285,7 @@ class QuantizeVerb : public Verb {
       return bad_input(fmt::format("--target-bytes, --target-gpu: found {} with {}, allowed is one of them with auto",
                                    method_ == "auto" ? "neither" : "one", method_));
     TRY_ASSIGN(options.overrides, parse_overrides(overrides_, options.mix != nullptr));
+    options.chosen_formats = method_ == "auto";
     options.damping = damping_;
     options.act_order = !no_act_order_;
     options.true_sequential = !no_true_sequential_;
@@ -411,7 +429,7 @@ class QuantizeVerb : public Verb {
   double damping_ = 0.01;
   std::string imatrix_, save_imatrix_;
   bool calibration_chat_ = false, asymmetric_ = false, no_act_order_ = false, no_true_sequential_ = false, restart_ = false, no_smoke_ = false, json_ = false;
-  Flag target_bytes_flag_, target_gpu_flag_, granularity_flag_, outliers_flag_, select_flag_, calibration_flag_, imatrix_flag_,
+  Flag target_bytes_flag_, target_gpu_flag_, probe_tokens_flag_, granularity_flag_, outliers_flag_, select_flag_, calibration_flag_, imatrix_flag_,
       save_imatrix_flag_;
   std::vector<Flag> integer_flags_, gptq_flags_;  ///< of no use to other methods
 };

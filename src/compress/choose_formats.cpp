@@ -52,7 +52,7 @@ double log_sum(const float* logits, int32_t vocabulary) {
   return most + std::log(sum);
 }
 
-/// A folder that goes when the object does.
+/// A folder that goes when the object does, or before.
 class TemporaryFolder {
  public:
   static Result<TemporaryFolder> make(const std::string& beside) {
@@ -62,7 +62,9 @@ class TemporaryFolder {
   }
   TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder() {
+  ~TemporaryFolder() { remove(); }
+  /// What is open or mapped stays so without a name. Another try follows at the end: not every file system can.
+  void remove() const {
     std::error_code ignored;
     if (!path_.empty()) fs::remove_all(path_, ignored);
   }
@@ -82,6 +84,7 @@ class Chooser {
   Result<ChosenFormats> run() {
     TRY_ASSIGN(tasks_, plan_tensors(files_, config_, options_));
     make_groups();
+    TRY(check_room());  // measuring takes long: what cannot be is told before
     // Each layer for itself and for every trial before it; then what each trial makes of the head.
     all_steps_ = static_cast<uint64_t>(config_.layers) + 2 * groups_.size();
     const int64_t held_out = (request_.probe_tokens + options_.length - 1) / options_.length;
@@ -92,7 +95,7 @@ class Chooser {
                                                .length = options_.length}));
     take_probe(held_out);
     TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::make(request_.beside));
-    TRY(walk(folder.path()));
+    TRY(walk(folder));
     return choose();
   }
 
@@ -100,6 +103,20 @@ class Chooser {
   Status step() {
     if (!request_.progress || request_.progress(++done_steps_, all_steps_)) return {};
     return Error{ErrorKind::cancelled, "stopped by a signal"};
+  }
+
+  /// What the tensor will take where nothing is chosen for it: it is no group's, or the command line says what it becomes.
+  uint64_t settled_bytes(const TensorTask& task) const {
+    const HostWeight& weight = task.tensor->weight;
+    if (!task.changed || !is_pinned(task)) return weight.stored_bytes();
+    const uint64_t scales = format_info(task.format).decode_scaled ? sizeof(float) * static_cast<uint64_t>(weight.n) : 0;
+    return format_bytes_of(task.format, static_cast<uint64_t>(weight.n * weight.k)) + scales;
+  }
+
+  bool is_pinned(const TensorTask& task) const {
+    return std::ranges::any_of(options_.overrides, [&](const FormatOverride& override) {
+      return matches(override.pattern, task.tensor->weight.name);
+    });
   }
 
   /// Tensors that share an input; v apart from q and k, since it needs more bits than they do.
@@ -110,8 +127,8 @@ class Chooser {
     for (const TensorTask& task : tasks_) {
       const int input = task.place.input();
       const HostWeight& weight = task.tensor->weight;
-      if (input < 0 && task.place.part != TensorPart::table) {
-        fixed_bytes_ += weight.stored_bytes();
+      if ((input < 0 && task.place.part != TensorPart::table) || is_pinned(task)) {
+        fixed_bytes_ += settled_bytes(task);
         continue;
       }
       const bool qkv = task.place.part == TensorPart::qkv, values = qkv && task.place.first_row >= keys_end;
@@ -128,6 +145,28 @@ class Chooser {
       groups_[at->second].tasks.push_back(&task);
       groups_[at->second].choice.tensors.emplace_back(weight.name);
     }
+    for (Group& group : groups_) list_options(group);
+  }
+
+  /// The formats that fit the group's rows, and what they take; last, the tensors as they are.
+  static void list_options(Group& group) {
+    uint64_t weights = 0;
+    FormatOption as_they_are;
+    for (const TensorTask* task : group.tasks) {
+      weights += static_cast<uint64_t>(task->tensor->weight.n * task->tensor->weight.k);
+      as_they_are.bytes += task->tensor->weight.stored_bytes();
+    }
+    for (const WeightFormat format : candidate_formats(group.tasks.front()->tensor->weight.k))
+      group.options.push_back({.format = format, .changed = true, .bytes = format_bytes_of(format, weights)});
+    group.options.push_back(as_they_are);
+  }
+
+  Status check_room() const {
+    uint64_t least = fixed_bytes_;
+    for (const Group& group : groups_) least += std::ranges::min(group.options, {}, &FormatOption::bytes).bytes;
+    if (least <= request_.target_bytes) return {};
+    return bad_input(fmt::format("target: found {} ({} bytes), allowed are {} ({} bytes) and more (what the smallest formats of {} take)",
+                                 format_bytes(request_.target_bytes), request_.target_bytes, format_bytes(least), least, source_));
   }
 
   /// The last sequences, which GPTQ then does not see: what it learns of its own text by heart would look like quality. Where
@@ -153,11 +192,11 @@ class Chooser {
 
   /// Layer after layer: its inputs' Hessians, all trials before it, then its own, then the source's rows, on which those begin.
   /// One layer's weights are in memory.
-  Status walk(const std::string& folder) {
+  Status walk(const TemporaryFolder& folder) {
     int64_t tokens = 0;
     for (const auto& sequence : tokens_) tokens += static_cast<int64_t>(sequence.size());
-    TRY_ASSIGN(HiddenStates states, HiddenStates::open(folder, {.tokens = tokens, .hidden = config_.hidden}));
-    const std::string trials = folder + "/trials";
+    TRY_ASSIGN(HiddenStates states, HiddenStates::open(folder.path(), {.tokens = tokens, .hidden = config_.hidden}));
+    const std::string trials = folder.path() + "/trials";
     std::error_code error;
     fs::create_directory(trials, error);
     if (error) return io_error(fmt::format("{}: {}", trials, error.message()));
@@ -165,6 +204,7 @@ class Chooser {
                                                               .hidden = config_.hidden,
                                                               .files = 1}));
     trials_.emplace(std::move(rows));
+    folder.remove();  // whatever ends the process, gigabytes of nothing to go on with do not stay
     TRY_ASSIGN(calibration_, LayerCalibration::make({.files = files_,
                                                      .config = config_,
                                                      .backend = backend_,
@@ -184,6 +224,7 @@ class Chooser {
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
       TRY(calibration_->load(layer));
       TRY_ASSIGN(LayerStatistics seen, calibration_->pass({.inputs = {true, true, true, true}, .hessians = true, .advance = true}));
+      TRY(check_statistics(source_, layer, seen));
       TRY(step());
       for (size_t i = 0; i < begun; ++i)
         if (has_trial(i)) TRY(calibration_->through(probe_, trial(i)));
@@ -221,10 +262,14 @@ class Chooser {
 
   /// KL of each trial. Where the embedding is the head too, its trial ends in it.
   Status read_out(size_t embedding, const QuantizedMatrix* table, const QuantizedMatrix* head) {
+    double checked = 0;  // NaN or infinite where any is
     TRY(calibration_->read_out(probe_, base_rows(), nullptr, [&](const float* logits) {
       base_.insert(base_.end(), logits, logits + config_.vocabulary);
       base_log_sum_.push_back(log_sum(logits, config_.vocabulary));
+      checked += base_log_sum_.back();
     }));
+    if (!std::isfinite(checked))
+      return bad_input(fmt::format("{}: its logits on the calibration text are NaN or infinite, allowed are finite ones", source_));
     std::optional<HostWeight> made;
     for (size_t i = 0; i < groups_.size(); ++i) {
       Group& group = groups_[i];
@@ -242,6 +287,10 @@ class Chooser {
             sum += std::exp(log_p) * (log_p - (logits[v] - total));
           }
         }));
+        if (!std::isfinite(sum))
+          return bad_input(fmt::format("{}: its logits are NaN or infinite with {} in {}, allowed are finite ones; --tensor-format can "
+                                       "leave those tensors out of the choice",
+                                       source_, group.choice.name, format_info(group.choice.probe).name));
         group.choice.probe_kl = std::max(0.0, sum / static_cast<double>(std::max<size_t>(row, 1)));
       }
       TRY(step());
@@ -249,31 +298,33 @@ class Chooser {
     return {};
   }
 
-  /// What each format of the group's tensors takes, and its error over the probe's, which stands in the place of the loss
-  /// until choose() knows what the probe loses. Keeps the probe. `inputs` is null of embedding and head.
+  /// The error of each format of the group's tensors over the probe's, which stands in the place of the loss until choose()
+  /// knows what the probe loses. Keeps the probe. `inputs` is null of embedding and head.
   Status measure(Group& group, const GptqInputs* inputs) {
-    const std::vector<WeightFormat> formats = candidate_formats(group.tasks.front()->tensor->weight.k);
-    for (const WeightFormat format : formats) group.options.push_back({.format = format, .changed = true});
+    std::vector<WeightFormat> formats;
+    for (const FormatOption& option : group.options)
+      if (option.changed) formats.push_back(option.format);
     double probe_error = 0;
-    FormatOption as_it_is;
+    bool in_order = true;
     for (const TensorTask* task : group.tasks) {
       const HostWeight& weight = task->tensor->weight;
-      as_it_is.bytes += weight.stored_bytes();
       const auto probe = fit_group(inputs ? kProbe : kTableProbe, weight.k);
       if (!probe) continue;
       group.choice.probe = *weight_format_of(*probe);
       TRY(make_probe(weight, *probe, inputs, group.probes[std::string(weight.name)]));
+      QuantizedMatrix made;
+      TRY_ASSIGN(const HostWeight row, made_of(weight.slice_rows(0, 1), made));
+      in_order = in_order && row.in_perm.empty();  // act-order: nothing writes such tensors as they are
       const KnownInputs known{.moments = inputs ? std::span<const float>(inputs->moments) : std::span<const float>(), .gptq = inputs};
       TRY_ASSIGN(const std::vector<double> errors, format_errors(weight, formats, *probe, known, options_.threads));
       for (size_t i = 0; i < formats.size(); ++i) {
-        group.options[i].bytes += format_bytes_of(formats[i], static_cast<uint64_t>(weight.n * weight.k));
         group.options[i].kl += errors[i];
         if (formats[i] == group.choice.probe) probe_error += errors[i];
       }
       drop_pages(weight.bytes);
     }
     for (FormatOption& option : group.options) option.kl = probe_error > 0 ? option.kl / probe_error : 0;
-    group.options.push_back(as_it_is);
+    if (!in_order && !formats.empty()) group.options.pop_back();
     return {};
   }
 
@@ -324,17 +375,13 @@ class Chooser {
 
   /// Losses of all formats are in proportion to what was measured.
   Result<ChosenFormats> choose() {
-    uint64_t bytes = fixed_bytes_;
-    std::vector<std::vector<FormatOption>> options;
     for (Group& group : groups_) {
       for (FormatOption& option : group.options) option.kl *= group.choice.probe_kl;
       keep_hull(group.options);
-      bytes += group.options.front().bytes;
-      options.push_back(std::move(group.options));
     }
-    if (bytes > request_.target_bytes)
-      return bad_input(fmt::format("target: found {}, allowed are {} and more (what the smallest formats of {} take)",
-                                   format_bytes(request_.target_bytes), format_bytes(bytes), source_));
+    TRY(check_room());  // without the options that measuring ruled out
+    std::vector<std::vector<FormatOption>> options;
+    for (Group& group : groups_) options.push_back(std::move(group.options));
     const std::vector<size_t> chosen_at = spend_bytes(options, request_.target_bytes - fixed_bytes_);
     ChosenFormats chosen{.bytes = fixed_bytes_};
     for (size_t i = 0; i < groups_.size(); ++i) {
@@ -346,7 +393,7 @@ class Chooser {
       choice.expected_kl = option.kl;
       chosen.bytes += option.bytes;
       chosen.expected_kl += option.kl;
-      for (const std::string& name : choice.tensors) chosen.overrides.push_back({name, choice.format});
+      for (const std::string& name : choice.tensors) chosen.overrides.push_back({.pattern = name, .format = choice.format, .stays = !option.changed});
       chosen.choices.push_back(std::move(choice));
     }
     return chosen;

@@ -26,7 +26,7 @@ struct FormatChoice {
   std::string name;                  ///< "layer 3: gate, up", "embedding"
   std::vector<std::string> tensors;
   WeightFormat format = WeightFormat::f16;
-  bool changed = false;              ///< false: they stay as they are
+  bool changed = false;              ///< false: they stay as they are, each in its own format (`format` is the first one's)
   uint64_t bytes = 0;
   WeightFormat probe = WeightFormat::f16;  ///< what they were tried in; f16: not tried, since no format fits their rows
   double probe_kl = 0;               ///< measured with these tensors alone in that format
@@ -45,8 +45,9 @@ struct ChosenFormats {
 /// their error (format_errors.h). Layer by layer, all trials together: in memory are one layer's weights and the Hessians of its
 /// inputs, or the head's, and logits of the probe; on the disk the rows between two layers of every trial. Then takes, from the
 /// smallest formats up, the step that saves most loss a byte, until the room is used (format_budget.h).
-/// `options` as for quantize_model: calibration text, samples, length, threads. bad_input where
-/// even the smallest formats do not fit; names both sizes.
+/// `options` as for quantize_model: calibration text, samples, length, threads. Tensors that its overrides name get those
+/// formats, which the others have to make room for. bad_input where even the smallest formats do not fit, before anything is
+/// measured; names both sizes.
 Result<ChosenFormats> choose_formats(const std::string& source, Backend& backend, const QuantizeOptions& options,
                                      const ChooseRequest& request);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <utility>
 
@@ -243,6 +244,17 @@ Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
   }
   if (request.advance) TRY(states_.swap());
   return watcher.finish();
+}
+
+Status check_statistics(const std::string& source, int32_t layer, const LayerStatistics& statistics) {
+  static constexpr std::string_view kNames[kLayerInputs] = {"q, k and v", "the attention's output projection", "gate and up",
+                                                            "down"};
+  for (size_t i = 0; i < statistics.size(); ++i)
+    for (size_t j = 0; j < statistics[i].moments.size(); ++j)
+      if (!std::isfinite(statistics[i].moments[j]))
+        return bad_input(fmt::format("{}: layer {}: input {} of {} is NaN or infinite on the calibration text, allowed are finite ones",
+                                     source, layer, j, kNames[i]));
+  return {};
 }
 
 Result<CalibrationTokens> calibration_sequences(const Tokenizer& tokenizer, const CalibrationText& text,

@@ -95,6 +95,9 @@ class LayerCalibration {
   const HostWeight* head_made_ = nullptr;    ///< what its head is made of
 };
 
+/// Second moments (and Hessians) must be numbers: an activation that overflowed leaves none. bad_input names `source`.
+Status check_statistics(const std::string& source, int32_t layer, const LayerStatistics& statistics);
+
 struct CalibrationText {
   std::string_view text;
   bool special = false;  ///< special tokens that it writes out count as such

@@ -47,7 +47,7 @@ Json identity_of(const ModelFiles& files, const Backend& backend, const Quantize
   }
   std::string method = describe(options);
   for (const FormatOverride& override : options.overrides)
-    method += fmt::format(", {}={}", override.pattern, format_info(override.format).name);
+    method += fmt::format(", {}={}", override.pattern, override.stays ? "as it is" : format_info(override.format).name);
   Json identity = {{"program", fmt::format("quintet {}", kQuintetVersion)}, {"source", source}, {"method", method}};
   identity["set of files beside the weights"] = texts_of(files.path());
   if (options.needs_calibration()) {

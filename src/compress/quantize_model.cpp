@@ -210,19 +210,6 @@ class Quantizer {
       warn(fmt::format("calibration text: {} tokens are few; second moments settle with {} and more", tokens, kFewTokens));
   }
 
-  /// Second moments (and Hessians) must be numbers: an activation that overflowed leaves none.
-  Status check_statistics(int32_t layer, const LayerStatistics& statistics) const {
-    static constexpr std::string_view kNames[kLayerInputs] = {"q, k and v", "the attention's output projection",
-                                                              "gate and up", "down"};
-    for (size_t i = 0; i < statistics.size(); ++i)
-      for (size_t j = 0; j < statistics[i].moments.size(); ++j)
-        if (!std::isfinite(statistics[i].moments[j]))
-          return bad_input(fmt::format(
-              "{}: layer {}: input {} of {} is NaN or infinite on the calibration text, allowed are finite ones", source_,
-              layer, j, kNames[i]));
-    return {};
-  }
-
   // --- shares of outliers ---
 
   double share_of(const TensorTask& task) const {
@@ -246,7 +233,7 @@ class Quantizer {
         layer = task.place.layer;
         TRY(calibration_->load(layer));
         TRY_ASSIGN(statistics_, calibration_->pass({.inputs = {true, true, true, true}, .advance = true}));
-        TRY(check_statistics(layer, statistics_));
+        TRY(check_statistics(source_, layer, statistics_));
       }
       done_bytes_ += task.tensor->weight.stored_bytes();
       if (!task.integers || !task.changed) continue;
@@ -355,7 +342,7 @@ class Quantizer {
   /// All inputs in one pass of the layer as the source has it.
   Status observe(int32_t layer, size_t begin, size_t end) {
     TRY_ASSIGN(statistics_, calibration_->pass({.inputs = {true, true, true, true}, .advance = true}));
-    TRY(check_statistics(layer, statistics_));
+    TRY(check_statistics(source_, layer, statistics_));
     if (!options_.save_importance.empty()) TRY(keep_moments(layer, begin, end));
     if (options_.method != QuantizeMethod::awq) return {};
     std::vector<const TensorTask*> tasks;
@@ -370,7 +357,7 @@ class Quantizer {
       PassRequest request{.hessians = true};
       request.inputs[input] = true;
       TRY_ASSIGN(statistics_, calibration_->pass(request));
-      TRY(check_statistics(layer, statistics_));
+      TRY(check_statistics(source_, layer, statistics_));
       on_device_ = solver_ ? OnDevice::hessian : OnDevice::nothing;
       for (size_t i = begin; i < end; ++i)
         if (tasks_[i].place.input() == input && tasks_[i].changed) TRY(quantize(i));

@@ -29,6 +29,7 @@ struct OutlierShares {
 struct FormatOverride {
   std::string pattern;  ///< '*' stands for any characters
   WeightFormat format = WeightFormat::f16;
+  bool stays = false;  ///< as they are, whatever `format` says: not compressed anew into the format that they have
 };
 
 /// Whose tools read the folder (compress/exchange_sink.h).
@@ -50,6 +51,7 @@ struct QuantizeOptions {
   bool true_sequential = true;  ///< gptq: a layer's later weights see what its compressed earlier ones give
   std::vector<FormatOverride>
       overrides;                 ///< the last match counts. Embedding and head stay as they are without one
+  bool chosen_formats = false;   ///< `overrides` name every linear layer (compress/choose_formats.h): `format` is no tensor's
   std::string calibration_text;  ///< for activation and gptq
   std::string calibration_origin;    ///< where it comes from, for people
   bool calibration_special = false;  ///< special tokens that it writes out count as such (chat templates were rendered)

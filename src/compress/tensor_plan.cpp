@@ -71,8 +71,8 @@ void decide(const ModelConfig& config, const QuantizeOptions& options, TensorTas
   }
   for (const FormatOverride& override : options.overrides) {
     if (!matches(override.pattern, weight.name)) continue;
-    task.format = override.format;
-    task.integers = gguf ? std::nullopt : integer_format(override.format);
+    task.format = override.stays ? weight.format : override.format;
+    task.integers = gguf || override.stays ? std::nullopt : integer_format(override.format);
     if (task.integers && task.integers->minimum) task.integers->whole_zero = options.format.whole_zero;
   }
   if (task.integers) fit_groups(weight, task);

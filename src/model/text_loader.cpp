@@ -64,7 +64,7 @@ Result<TokenizerSpec> read_spec(const ModelFiles& files) {
   if (files.gguf()) return tokenizer_spec_from_gguf(*files.gguf());
   if (files.texts().tokenizer.empty()) {
     return bad_input(fmt::format(
-        "{}: no tokenizer.json; give one with --tokenizer (a GGUF file, a tokenizer.json, or a folder)",
+        "{}: no tokenizer.json; put one there, or give one with --tokenizer where the verb has it (a GGUF file, a tokenizer.json, or a folder)",
         files.path()));
   }
   TRY_ASSIGN(TokenizerSpec spec, parse_tokenizer_json(files.texts().tokenizer, files.path()));

@@ -271,6 +271,14 @@ TEST(Quantize, AModelCalibratesOnItsOwnText) {
   }
   EXPECT_TRUE(read_file(folder.path("a/model.safetensors")) == read_file(folder.path("b/model.safetensors")));
   EXPECT_LT(kl(tiny("llama-plain.gguf"), folder.path("a")), 0.3);
+  const auto refused = [&](const Args& more, const std::vector<std::string>& parts) {
+    Args args = {"--method", "gptq", "--calibration", "self"};
+    args.insert(args.end(), more.begin(), more.end());
+    expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"), args), 2, parts);
+  };
+  refused({"--calibration", text()}, {"--calibration", "self", "alone"});
+  refused({"--calibration-chat"}, {"--calibration-chat", "self"});
+  refused({"--samples", "1000000", "--length", "1000000"}, {"--length", "1000000", "at most"});
 }
 
 TEST(Quantize, AutoFillsTheRoomWithWhatMattersMost) {
@@ -295,7 +303,14 @@ TEST(Quantize, AutoFillsTheRoomWithWhatMattersMost) {
   }
   Args small = {"--method", "auto", "--target-bytes", "20KB"};
   small.insert(small.end(), calibration.begin(), calibration.end());
-  expect_error(quantize(source, folder.path("x"), small), 2, {"target", "19.5 KiB", "smallest formats"});
+  // Named formats count, too.
+  Args named = {"--method", "auto", "--target-bytes", "60KB", "--tensor-format", "*embed*=f16"};
+  named.insert(named.end(), calibration.begin(), calibration.end());
+  const Outcome with_named = quantize(source, folder.path("named"), named);
+  ASSERT_EQ(with_named.code, 0) << with_named.err;
+  EXPECT_LE(lines(with_named.out).back()["bytes"], 60'000);
+  EXPECT_EQ(lines(with_named.out).back()["method"].get<std::string>().find("gptq in formats chosen by tensor, "), 0u);
+  expect_error(quantize(source, folder.path("x"), small), 2, {"target", "19.5 KiB (20000 bytes)", "smallest formats"});
   expect_error(quantize(source, folder.path("x"), {"--method", "auto", "--calibration", text()}), 2,
                {"--target-bytes", "neither"});
   expect_error(quantize(source, folder.path("x"), {"--method", "auto", "--target-bytes", "12 apples", "--calibration", text()}), 2,
@@ -309,6 +324,38 @@ TEST(Quantize, AutoFillsTheRoomWithWhatMattersMost) {
     const Outcome outcome = quantize(source, folder.path("x"), {"--method", "auto", "--target-bytes", "50KB", "--calibration", text(), length[0], length[1], "--json"});
     expect_error(outcome, 2, {"--length", length[1], "128"});
     EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST(Quantize, WhatAutoLeavesAsItIsStaysToTheBit) {
+  const TemporaryFolder folder;
+  const Args calibration = {"--calibration", text(), "--samples", "4", "--length", "64"};
+  Args small = {"--bits", "3", "--group-size", "32", "--outliers", "5", "--no-smoke"};
+  small.insert(small.end(), calibration.begin(), calibration.end());
+  ASSERT_EQ(quantize(tiny("llama-plain.gguf"), folder.path("small"), small).code, 0);
+  // 3 bits with outliers: a format of GPTQ's, into which it would round once more.
+  Args all = {"--method", "auto", "--target-bytes", "1MB", "--no-smoke", "--json"};
+  all.insert(all.end(), calibration.begin(), calibration.end());
+  const Outcome outcome = quantize(folder.path("small"), folder.path("auto"), all);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  int tensors = 0;
+  for (const Json& line : lines(outcome.out)) {
+    if (!line.contains("tensor")) continue;
+    EXPECT_EQ(line["changed"], false) << line["tensor"];
+    ++tensors;
+  }
+  EXPECT_GT(tensors, 10);
+  EXPECT_TRUE(read_file(folder.path("small/model.safetensors")) == read_file(folder.path("auto/model.safetensors")));
+}
+
+TEST(Quantize, AutoTellsBadTargetsBeforeTheModelWrites) {
+  // Calibration text of the model's own would take hours.
+  const TemporaryFolder folder;
+  const Args slow = {"--method", "auto", "--calibration", "self", "--samples", "1000000", "--length", "100"};
+  for (const Args& target : {Args{"--target-bytes", "12 apples"}, {"--target-gpu", "1MB", "--context", "64"}, {"--target-gpu", "24GiB", "--context", "4096"}}) {
+    Args args = slow;
+    args.insert(args.end(), target.begin(), target.end());
+    expect_error(quantize(tiny("llama3"), folder.path("x"), args), 2, {target.size() == 4 && target[3] == "4096" ? "--context" : target[0]});
   }
 }
 
@@ -496,6 +543,9 @@ TEST(Quantize, CalibrationIsTextOrLinesOfJson) {
   expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"),
                         {"--method", "gptq", "--calibration", folder.write("broken.txt", "a\xFF" "b")}),
                2, {"broken.txt", "byte 1 is no UTF-8"});
+  expect_error(quantize(tiny("llama-plain.gguf"), folder.path("x"),
+                        {"--method", "gptq", "--calibration", folder.write("binary.txt", std::string("ab\0c", 4))}),
+               2, {"binary.txt", "byte 2 is 0"});
 }
 
 TEST(Quantize, WhatLiesBesideTheWeightsTravelsAlong) {
@@ -633,7 +683,7 @@ TEST(Quantize, FlagsAreChecked) {
   check({"--method", "rtn"}, {"/nonexistent.gguf"});
   // What a method has no use for is refused, not passed over.
   for (const Args& flag : {Args{"--bits", "3"}, {"--group-size", "32"}, {"--asymmetric"}}) {
-    for (const std::string method : {"nf4", "fp8", "int8"}) check({"--method", method, flag[0], flag.size() > 1 ? flag[1] : "--json"}, {flag[0], method, "rtn, outlier"});
+    for (const std::string method : {"nf4", "fp8", "int8", "auto"}) check({"--method", method, flag[0], flag.size() > 1 ? flag[1] : "--json"}, {flag[0], method, "rtn, outlier"});
     Args mix = flag;
     mix.insert(mix.end(), {"--method", "q4_k_m"});
     expect_error(quantize(source, "/tmp/never.gguf", mix), 2, {flag[0], "q4_k_m", "rtn, outlier"});
@@ -641,6 +691,7 @@ TEST(Quantize, FlagsAreChecked) {
   for (const Args& flag : {Args{"--damping", "0.1"}, {"--no-act-order"}, {"--no-true-sequential"}})
     check({"--method", "rtn", flag[0], flag.size() > 1 ? flag[1] : "--json"}, {flag[0], "rtn", "gptq, gptq+outlier"});
   check({"--method", "rtn", "--samples", "4"}, {"--samples", "--calibration"});
+  check({"--method", "gptq", "--probe-tokens", "64", "--calibration", text()}, {"--probe-tokens", "gptq", "auto"});
   check({"--method", "rtn", "--users", "4"}, {"--users", "--target-gpu"});
 }
 

@@ -210,6 +210,12 @@ TEST(Patterns, StarsStandForAnything) {
   EXPECT_FALSE(matches("blk.*.ffn_*", "blk.12.attn_q.weight"));
   EXPECT_TRUE(matches("*embd*", "token_embd.weight"));
   EXPECT_TRUE(matches("*a*b", "xaabab"));
+  EXPECT_TRUE(matches("a*b*c", "a-b-b-c"));
+  EXPECT_FALSE(matches("a*bc*c", "abc"));
+  EXPECT_FALSE(matches("ab*b", "ab"));
+  EXPECT_TRUE(matches("***", ""));
+  // Each star tried at each place with all others would take longer than anyone waits.
+  EXPECT_FALSE(matches(std::string(60, '*') + "z", "model.layers.0.self_attn.q_proj.weight"));
 }
 
 }  // namespace

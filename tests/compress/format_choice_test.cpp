@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -174,6 +175,43 @@ TEST(ChooseFormats, EveryTensorIsOfOneGroupAndWasTried) {
     EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
     EXPECT_EQ(chosen->expected_kl, 0) << "there is room for all as they are";
   }
+}
+
+TEST(ChooseFormats, TensorsOfNamedFormatsAreNotChosenForButTakeTheirRoom) {
+  const std::vector<FormatOverride> named = {{.pattern = "*embed*", .format = f16}, {.pattern = "*up_proj*", .format = int8}};
+  const auto least_of = [](const QuantizeOptions& options) {
+    const auto chosen = choose("llama3", options, {.target_bytes = 100});
+    EXPECT_FALSE(chosen);
+    if (chosen) return 0;
+    const std::string& message = chosen.error().message;  // "..., allowed are 23.0 KiB (23552 bytes) and more"
+    return std::stoi(message.substr(message.find('(', message.find("allowed")) + 1));
+  };
+  const int least = least_of({}), with_named = least_of({.overrides = named});
+  // Embedding 272 x 32 in 16 bits instead of 3.5, and two tensors 64 x 32 in 8 bits and a scale of 4 bytes a row.
+  EXPECT_EQ(with_named - least, 272 * 32 * (128 - 28) / 64 + 2 * 64 * (32 * (64 - 28) / 64 + 4));
+  const auto chosen = choose("llama3", {.overrides = named, .samples = 4, .length = 64},
+                             {.target_bytes = static_cast<uint64_t>(with_named + 4000), .probe_tokens = 64});
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  EXPECT_LE(chosen->bytes, with_named + 4000u);
+  EXPECT_GT(chosen->bytes, with_named + 2000u);
+  for (const FormatChoice& choice : chosen->choices)
+    for (const std::string& tensor : choice.tensors) {
+      EXPECT_EQ(tensor.find("embed"), std::string::npos);
+      EXPECT_EQ(tensor.find("up_proj"), std::string::npos);
+    }
+}
+
+TEST(ChooseFormats, WhatItMeasuresWithHasNoNameThatAKilledProcessWouldLeave) {
+  const std::filesystem::path beside = testing::TempDir() + "choose-" + std::to_string(::getpid());
+  int steps = 0;
+  const auto looks = [&](uint64_t, uint64_t) {
+    ++steps;
+    for (const auto& entry : std::filesystem::directory_iterator(beside.parent_path()))
+      EXPECT_FALSE(entry.path().filename().string().starts_with(beside.filename().string())) << entry.path();
+    return true;
+  };
+  ASSERT_TRUE(choose("llama3", {.samples = 4, .length = 64}, {.target_bytes = 50'000, .probe_tokens = 64, .progress = looks}));
+  EXPECT_GT(steps, 10);
 }
 
 TEST(ChooseFormats, TriesOnTextThatGptqDoesNotSeeWhereThereIsEnough) {
