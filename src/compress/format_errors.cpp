@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "compress/encode_matrix.h"
+#include "compress/sample_rows.h"
 #include "compress/tensor_plan.h"
 
 namespace quintet {
@@ -40,12 +41,7 @@ std::vector<WeightFormat> candidate_formats(int64_t k) {
 Result<std::vector<double>> format_errors(const HostWeight& weight, std::span<const WeightFormat> formats,
                                           const IntegerFormat& probe, const KnownInputs& inputs, int threads) {
   const int64_t rows = std::min(weight.n, kRows);
-  std::vector<float> values(static_cast<size_t>(rows * weight.k));
-  for (int64_t i = 0; i < rows; ++i) {
-    QuantizedMatrix made;
-    TRY_ASSIGN(const HostWeight row, made_of(weight.slice_rows(i * weight.n / rows, 1), made));
-    decode_row(row, 0, values.data() + i * weight.k);
-  }
+  TRY_ASSIGN(const std::vector<float> values, sample_rows(weight, rows));
   const MatrixToQuantize matrix{.name = weight.name,
                                 .n = rows,
                                 .k = weight.k,

@@ -20,6 +20,7 @@
 #include "compress/model_sink.h"
 #include "compress/outlier_shares.h"
 #include "compress/quantize_identity.h"
+#include "compress/sample_rows.h"
 #include "compress/tensor_plan.h"
 #include "compress/weight_plot.h"
 #include "model/config_reader.h"
@@ -251,12 +252,7 @@ class Quantizer {
     constexpr int64_t kRows = 128;
     const HostWeight& weight = task.tensor->weight;
     const int64_t rows = std::min(weight.n, kRows);
-    std::vector<float> values(static_cast<size_t>(rows * weight.k));
-    for (int64_t i = 0; i < rows; ++i) {
-      QuantizedMatrix made;
-      TRY_ASSIGN(const HostWeight row, made_of(weight.slice_rows(i * weight.n / rows, 1), made));
-      decode_row(row, 0, values.data() + i * weight.k);
-    }
+    TRY_ASSIGN(const std::vector<float> values, sample_rows(weight, rows));
     drop_pages(weight.bytes);
     MatrixToQuantize matrix{.name = weight.name, .n = rows, .k = weight.k, .weights = values.data(),
                             .threads = options_.threads};
