@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/parallel.h"
 #include "compress/encode_matrix.h"
 #include "compress/sample_rows.h"
 #include "compress/tensor_plan.h"

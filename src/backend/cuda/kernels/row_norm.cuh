@@ -67,7 +67,7 @@ struct NormedRow {
     const float scale = inverse_rms(sum, p.hidden, p.eps);
     each([&](int i, int column) {
       if (column >= inputs) return;
-      half2 v[4];
+      alignas(16) half2 v[4];
 #pragma unroll
       for (int j = 0; j < 8; j += 2)
         v[j / 2] = column < p.hidden ? __floats2half2_rn(kept[i][j] * scale * weight[i][j], kept[i][j + 1] * scale * weight[i][j + 1]) : __float2half2_rn(0.f);
