@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -152,7 +154,8 @@ Result<ChosenFormats> choose(const std::string& name, const QuantizeOptions& ask
   ChooseRequest with_folder = request;
   with_folder.beside = testing::TempDir() + "choose-" + std::to_string(::getpid());
   const auto backend = make_cpu_backend({.threads = 1});
-  return choose_formats(kRoot + "/tests/golden/data/tiny/" + name, *backend, options, with_folder);
+  // An absolute path stays what it is.
+  return choose_formats(std::filesystem::path(kRoot + "/tests/golden/data/tiny") / name, *backend, options, with_folder);
 }
 
 TEST(ChooseFormats, EveryTensorIsOfOneGroupAndWasTried) {
@@ -212,6 +215,29 @@ TEST(ChooseFormats, WhatItMeasuresWithHasNoNameThatAKilledProcessWouldLeave) {
   };
   ASSERT_TRUE(choose("llama3", {.samples = 4, .length = 64}, {.target_bytes = 50'000, .probe_tokens = 64, .progress = looks}));
   EXPECT_GT(steps, 10);
+}
+
+TEST(ChooseFormats, LogitsThatAreNoNumbersAreRefusedRatherThanLosslessInEveryFormat) {
+  namespace fs = std::filesystem;
+  const fs::path folder = testing::TempDir() + "choose-nan-" + std::to_string(::getpid());
+  fs::copy(kRoot + "/tests/golden/data/tiny/qwen2", folder);
+  const fs::path weights = folder / "model.safetensors";
+  std::ifstream in(weights, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const size_t entry = bytes.find("\"model.norm.weight\"");
+  ASSERT_LT(entry, header);
+  ASSERT_EQ(bytes.substr(bytes.find("\"dtype\"", entry), 14), "\"dtype\":\"BF16\"");
+  size_t first = 0, last = 0;
+  ASSERT_EQ(std::sscanf(bytes.c_str() + bytes.find("\"data_offsets\"", entry), "\"data_offsets\":[%zu,%zu]", &first, &last), 2);
+  for (size_t i = first; i < last; i += 2) bytes.replace(sizeof header + header + i, 2, "\x00\x7f", 2);  // 1.7e38
+  std::ofstream(weights, std::ios::binary) << bytes;
+  const auto chosen = choose(folder, {.samples = 4, .length = 64}, {.target_bytes = 1'000'000, .probe_tokens = 64});
+  fs::remove_all(folder);
+  ASSERT_FALSE(chosen);
+  EXPECT_NE(chosen.error().message.find("its logits on the calibration text are NaN or infinite, allowed are finite ones"), std::string::npos)
+      << chosen.error().message;
 }
 
 TEST(ChooseFormats, TriesOnTextThatGptqDoesNotSeeWhereThereIsEnough) {
