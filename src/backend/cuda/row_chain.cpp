@@ -1,6 +1,7 @@
 // Gathers phases and launches them.
 #include "backend/cuda/row_chain.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace quintet::cuda {
@@ -15,19 +16,24 @@ cudaError_t RowChain::add(const ProductKernels& kernels, const ChainPhase& phase
 bool RowChain::add(const AttendParams& params, int dim, const LaunchSite& site, cudaError_t& code) {
   // Behind a product only: alone it has a better kernel, and phases look ahead of a product, past one attention.
   if (params_.phases == 0 || params_.phase[params_.phases - 1].kind == PhaseKind::attend) return false;
-  if (!params.fresh || params.splits > 1 || (dim != 64 && dim != 128) || params.kv_heads > site.multiprocessors) return false;
+  if (!params.fresh || params.splits > 1 || (dim != 64 && dim != 128) || params.heads / params.kv_heads > kRowHeads || params.kv_heads > site.multiprocessors) return false;
   AttendParams same = params;
   same.layer = same.window = 0;
-  same.turn = {};
+  same.turn = params_.attend.turn;
   code = cudaSuccess;
-  if (attends_ && (dim != params_.dim || std::memcmp(&same, &params_.attend, sizeof(same)) != 0)) code = flush(site);
+  if (params_.dim && (dim != params_.dim || std::memcmp(&same, &params_.attend, sizeof(same)) != 0)) code = flush(site);
   if (code != cudaSuccess) return true;
-  params_.attend = same;
-  params_.dim = dim;
   ChainPhase phase = {.kind = PhaseKind::attend, .window = params.window};
   phase.turn = params.turn;
-  code = push(phase, site);
-  attends_ = true;
+  // The slices of q, K and V are added up by those who attend: they would be waited for twice, were they handed over to another block first.
+  if (ChainPhase& product = params_.phase[std::max(0, params_.phases - 1)]; params_.phases > 0 && product.kind == PhaseKind::whole && product.out == params.turn.partial && product.n == params.turn.stride) {
+    product.kind = PhaseKind::partial;
+    phase.turn.slices = product.outliers.begin ? kSlices + 1 : kSlices;
+  }
+  code = push(phase, site);  // which may launch those before, with what they had in common
+  if (params_.dim == 0) same.turn = params.turn;
+  params_.attend = same;
+  params_.dim = dim;
   return true;
 }
 
@@ -41,8 +47,7 @@ cudaError_t RowChain::flush(const LaunchSite& site) {
   if (params_.phases == 0) return cudaSuccess;
   params_.arriving_lanes = site.arriving_lanes;
   const cudaError_t code = kernels_->chain(params_, site);
-  params_.phases = 0;
-  attends_ = false;
+  params_.phases = params_.dim = 0;
   return code;
 }
 

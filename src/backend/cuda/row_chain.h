@@ -24,7 +24,6 @@ class RowChain {
 
   ChainParams params_ = {};
   const ProductKernels* kernels_ = nullptr;  ///< of the phases that wait, and where none does of those before
-  bool attends_ = false;                     ///< whether a phase that waits does
 };
 
 }  // namespace quintet::cuda

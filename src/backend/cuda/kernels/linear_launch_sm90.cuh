@@ -48,16 +48,19 @@ cudaError_t launch_chain(ChainParams& p, const LaunchSite& site) {
   for (int i = 0; i < p.phases; ++i) {
     const ChainPhase& phase = p.phase[i];
     const bool attends = phase.kind == PhaseKind::attend;
-    scratch = std::max(scratch, !attends ? Ring::row_bytes(phase.pieces) : p.dim == 64 ? chain_attend_bytes<64>() : chain_attend_bytes<128>());
+    scratch = std::max(scratch, !attends ? Ring::row_bytes(phase.pieces) : p.dim == 64 ? static_cast<int>(sizeof(RowAttention<64>)) : static_cast<int>(sizeof(RowAttention<128>)));
     most_blocks = std::max(most_blocks, attends ? p.attend.kv_heads : phase.n / kPanel * kSlices);
   }
+  if (p.dim) scratch += static_cast<int>(sizeof(RowContext));
   p.scratch_bytes = (scratch + 127) / 128 * 128;
   p.stages = std::min(kRowMostStages, (kRowSharedBytes - format_static_bytes<Format>() - p.scratch_bytes) / Ring::kStageBytes);
   if (p.stages < 2) return cudaErrorInvalidValue;
   const size_t bytes = static_cast<size_t>(p.stages * Ring::kStageBytes + p.scratch_bytes);
   if (const cudaError_t code = allow_shared<ChainParams>(kKernel, bytes); code != cudaSuccess) return code;
   const int blocks = std::min({most_blocks, site.multiprocessors, kMostBlocks});
-  p.grid_inverse = blocks == 1 ? 0 : 0xffffffffu / static_cast<uint32_t>(blocks) + 1;
+  const auto inverse = [](int count) { return count <= 1 ? 0 : 0xffffffffu / static_cast<uint32_t>(count) + 1; };
+  p.grid_inverse = inverse(blocks);
+  p.others_inverse = inverse(blocks - (p.dim ? p.attend.kv_heads : 0));
   return launch_kernel<ChainParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kRowThreads + 128), .shared_bytes = bytes}, site);
 }
 

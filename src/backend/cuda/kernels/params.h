@@ -16,6 +16,7 @@ inline constexpr int kPanel = 64;   ///< outputs of a panel of packed weights
 inline constexpr int kSplit = 256;  ///< positions of a split of attention
 inline constexpr int kKeyTile = 64, kAttendWarps = 4, kAttendRows = 16 * kAttendWarps;
 inline constexpr int kFreshGroup = 10;  ///< query heads of a group at most, where attention finishes q, K and V itself
+inline constexpr int kRowHeads = 8;  ///< the same in a chain of one row
 inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
 inline constexpr int kNormCluster = 8;  ///< blocks of a row at most: the largest portable cluster
 
@@ -266,7 +267,7 @@ struct AttendParams {
 };
 
 /// One operation of a chain on one row (row_chain_sm90.cuh): a product, or the attention of one layer over one split.
-enum class PhaseKind { whole, gated, attend };
+enum class PhaseKind { whole, gated, attend, partial };
 struct alignas(16) ChainPhase {
   PhaseKind kind;
   int n, pieces;           ///< outputs, padded to panels; pieces a row
@@ -275,7 +276,7 @@ struct alignas(16) ChainPhase {
   float unit;              ///< every output of a product is multiplied by it
   const uint8_t* weights;  ///< panels
   const uint4* x;          ///< inputs as operand B of one row, unless they are a norm
-  void* out;               ///< whole: f32 [n]; gated: operand B of the next product
+  void* out;               ///< partial: f32 [kSlices, and one more of what outliers add][n]; whole: f32 [n]; gated: operand B of the next product
   RowNorm norm;            ///< the inputs are the norm of this, where weight is given
   union {
     RopeStoreParams turn;  ///< attend
@@ -291,13 +292,14 @@ struct ChainProgress {
 };
 
 struct ChainParams {
-  AttendParams attend;       ///< of every attention of the chain, less layer, window and turn
+  AttendParams attend;       ///< of every attention of the chain, less layer and window; turn: that of the first
   ChainProgress* progress;
   float* shared_sums;        ///< [panels][kSlices][kPanel]: slices of panels that two blocks share
   int arriving_lanes;        ///< see ring_release
   uint32_t grid_inverse;     ///< 2^32 over the blocks of the grid, rounded up; 0: one block
-  int phases, dim;           ///< dim: head size of the attention
-  int stages, scratch_bytes; ///< of shared memory: the ring, and what lies before it: the row, or what attention needs
+  uint32_t others_inverse;   ///< the same of the blocks that do not attend
+  int phases, dim;           ///< dim: head size of the attentions; 0: there are none
+  int stages, scratch_bytes; ///< of shared memory: the ring, and what lies before it: the row or what attention needs, then RowContext
   ChainPhase phase[kMostPhases];
 };
 static_assert(sizeof(ChainParams) <= 32764, "parameters of a kernel");

@@ -46,22 +46,25 @@ struct HeadValues {
 
   /// Heads are numbered through q, k and v.
   __device__ __forceinline__ void load(const RopeStoreParams& p, int row, int head, int lane) {
-    const size_t column = static_cast<size_t>(head) * kDim;
+    const size_t column = static_cast<size_t>(head) * kDim, own = static_cast<size_t>(row) * p.stride + column;
+    const auto each = [&](auto&& body) {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      v[i] = make_float2(0, 0);
-      if (!exists(i, lane)) continue;
-      const int2 d = dims(p, i * 32 + lane);
-      if (p.qkv) {
-        const __half* own = p.qkv + static_cast<size_t>(row) * p.stride + column;
-        v[i] = make_float2(__half2float(own[d.x]), __half2float(own[d.y]));
-      } else {
-        const float* from = p.partial + static_cast<size_t>(row) * p.stride + column;
+      for (int i = 0; i < kPairs; ++i)
+        if (exists(i, lane)) body(i, dims(p, i * 32 + lane));
+    };
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) v[i] = make_float2(0, 0);
+    if (p.qkv) {
+      each([&](int i, int2 d) { v[i] = make_float2(__half2float(p.qkv[own + d.x]), __half2float(p.qkv[own + d.y])); });
+    } else {
+      with_slices(p.slices, [&]<int kCount>() {
+        Slices<float, kCount> parts[kPairs][2];
         const int64_t stride = static_cast<int64_t>(p.rows) * p.stride;
-        v[i] = make_float2(add_slices<float>(from + d.x, stride, p.slices), add_slices<float>(from + d.y, stride, p.slices));
-      }
-      if (p.bias) v[i].x += p.bias[column + d.x], v[i].y += p.bias[column + d.y];
+        each([&](int i, int2 d) { parts[i][0].load(p.partial + own + d.x, stride), parts[i][1].load(p.partial + own + d.y, stride); });
+        each([&](int i, int2) { v[i] = make_float2(parts[i][0].sum(), parts[i][1].sum()); });
+      });
     }
+    if (p.bias) each([&](int i, int2 d) { v[i].x += p.bias[column + d.x], v[i].y += p.bias[column + d.y]; });
   }
 
   /// The head's norm, if `norm` is given, and the rotation, if `turns` is given.
@@ -96,14 +99,19 @@ struct HeadValues {
     }
   }
 
-  __device__ __forceinline__ void store(const RopeStoreParams& p, __half* to, int lane) const {
+  /// `place(column)`: where a column's number goes.
+  template <class Place>
+  __device__ __forceinline__ void store_at(const RopeStoreParams& p, int lane, Place place) const {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       if (!exists(i, lane)) continue;
       const int2 d = dims(p, i * 32 + lane);
-      to[d.x] = __float2half_rn(v[i].x);
-      to[d.y] = __float2half_rn(v[i].y);
+      *place(d.x) = __float2half_rn(v[i].x);
+      *place(d.y) = __float2half_rn(v[i].y);
     }
+  }
+  __device__ __forceinline__ void store(const RopeStoreParams& p, __half* to, int lane) const {
+    store_at(p, lane, [&](int column) { return to + column; });
   }
 };
 

@@ -4,13 +4,13 @@
 // A product: a block works on four slices of 64 outputs at a time, four warps a slice. One more warp keeps the ring full; two
 // add the slices up, write them and tell the other blocks, so that the others go on at once. The numbers are those of every
 // other product kernel (piece_product.cuh): four warps form one slice of 64 outputs by wgmma (row_wgmma.cuh), or each a slice of 16
-// where groups are scaled, and the slices meet in order. Attention: one block a kv head, as in attend.cuh, while the others' rings fill.
+// where groups are scaled, and the slices meet in order. Attention: one block a kv head (attend_row.cuh), while the others' rings fill.
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include "backend/cuda/kernels/activation_function.cuh"
-#include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/attend_row.cuh"
 #include "backend/cuda/kernels/grid_progress.cuh"
 #include "backend/cuda/kernels/outlier_sum.cuh"
 #include "backend/cuda/kernels/params.h"
@@ -39,32 +39,28 @@ struct RowRing {
 
 /// Work is cut into items of one slice of one panel; a block takes a run of them. Whole panels, unless that would leave some
 /// blocks more than `kWorthSharing` bytes behind: then the block with a panel's first slice adds what others hand over.
+/// Before attention slices stay apart, and the blocks that will attend take whole rounds only, so that they are done before the others.
 struct RowShare {
   static constexpr int kWorthSharing = 48 * 1024;
   int begin, end, items;
 
-  /// Quotients by one multiplication each (`grid_inverse`: ChainParams): divisions, by every warp in every phase, took a microsecond.
-  __device__ __forceinline__ RowShare(int panels, int slice_bytes, uint32_t grid_inverse) : items(panels * kSlices) {
-    const auto over_grid = [&](int x) { return grid_inverse ? static_cast<int>(__umulhi(x, grid_inverse)) : x; };
-    const int blocks = gridDim.x, block = blockIdx.x, most = over_grid(panels + blocks - 1) * kSlices, least = over_grid(items + blocks - 1);
+  /// Quotients by one multiplication each (ChainParams): divisions, by every warp in every phase, took a microsecond.
+  __device__ __forceinline__ RowShare(const ChainParams& p, PhaseKind kind, int panels, int slice_bytes) : items(panels * kSlices) {
+    const auto over = [](int x, uint32_t inverse) { return inverse ? static_cast<int>(__umulhi(x, inverse)) : x; };
+    const int blocks = gridDim.x, block = blockIdx.x, attending = p.attend.kv_heads;
+    if (kind == PhaseKind::partial && attending < blocks) {
+      const int even = over(items, p.grid_inverse), own = even >= kRowItems ? even - even % kRowItems : even, others = items - attending * own;
+      const auto first = [&](int b) { return b <= attending ? b * own : attending * own + over(others * (b - attending), p.others_inverse); };
+      begin = first(block), end = first(block + 1);
+      return;
+    }
+    const int most = over(panels + blocks - 1, p.grid_inverse) * kSlices, least = over(items + blocks - 1, p.grid_inverse);
     const bool shared = (most - least) * static_cast<int64_t>(slice_bytes) > kWorthSharing;
     const int units = shared ? items : panels, unit = shared ? 1 : kSlices;
-    begin = over_grid(units * block) * unit, end = over_grid(units * (block + 1)) * unit;
+    begin = over(units * block, p.grid_inverse) * unit, end = over(units * (block + 1), p.grid_inverse) * unit;
   }
   /// The block that has an item of a shared panel.
   __device__ int block_of(int item) const { return ((item + 1) * gridDim.x - 1) / items; }
-};
-
-/// Attention's threads within a block of the chain: kThreads of it, from 0 on.
-template <int kThreads>
-struct ChainThreads {
-  const uint32_t* arrived;
-  uint32_t target;
-  __device__ __forceinline__ void sync() const { named_barrier<3, kThreads>(); }
-  __device__ __forceinline__ void wait() const {
-    if (threadIdx.x == 0) wait_for(arrived, target);
-    sync();
-  }
 };
 
 /// By one thread of each block once it has told the others all it will, and by one of each block that attends last: the last
@@ -78,26 +74,12 @@ __device__ __forceinline__ void leave_chain(const ChainParams& p) {
   p.progress->arrived = p.progress->left = 0;
 }
 
-/// Warps that attend for one kv head: 16 columns of a head each.
+/// Attention of the kv head that is this block's; progress->arrived is `target` once q, K and V are there.
 template <int kDim>
-inline constexpr int kChainAttendWarps = kDim / 16;
-template <int kDim>
-inline constexpr int kChainAttendStages = 2;
-template <int kDim>
-constexpr int chain_attend_bytes() {
-  return attend_shared_bytes<kDim>(kChainAttendStages<kDim>) + static_cast<int>(sizeof(AttendScratch<kDim, true, true>));
-}
-
-/// progress->arrived is `target` once q, K and V are there.
-template <int kDim>
-__device__ __forceinline__ void chain_attend(const ChainParams& p, const ChainPhase& phase, uint8_t* memory, uint32_t target, bool is_last) {
-  constexpr int kWarps = kChainAttendWarps<kDim>, kStages = kChainAttendStages<kDim>;
-  if (threadIdx.x >= kWarps * 32) return;
-  auto& scratch = *reinterpret_cast<AttendScratch<kDim, true, true>*>(memory + attend_shared_bytes<kDim>(kStages));
-  const AttendPlace place = {.kv_head = static_cast<int>(blockIdx.x), .query_tile = 0, .seq = 0, .split = 0, .layer = phase.turn.layer, .window = phase.window};
-  const ChainThreads<kWarps * 32> threads = {.arrived = &p.progress->arrived, .target = target};
-  attend_place<kDim, kStages, false, true, true, kWarps>(p.attend, place, phase.turn, memory, scratch, threads);
-  threads.sync();
+__device__ __forceinline__ void chain_attend(const ChainParams& p, const ChainPhase& phase, const RowContext& context, uint8_t* memory, uint32_t target, bool is_last) {
+  static_assert(kRowAttendWarps == kRowWarps);
+  attend_row<kDim>(p.attend, phase.turn, context, static_cast<int>(blockIdx.x), phase.window, &p.progress->arrived, target,
+                              *reinterpret_cast<RowAttention<kDim>*>(memory));
   if (threadIdx.x != 0) return;
   publish(&p.progress->arrived);
   if (is_last) leave_chain(p);
@@ -113,10 +95,11 @@ inline constexpr int kRowWindowBytes = 68 * 1024;
 struct ChainWeights {
   const uint8_t* panels = nullptr;
   int n = 0, pieces = 0;
+  PhaseKind kind = PhaseKind::attend;
 };
 __device__ __forceinline__ ChainWeights weights_of(const ChainParams& p, int number) {
   ChainWeights weights;
-  if (number < p.phases && p.phase[number].kind != PhaseKind::attend) weights = {.panels = p.phase[number].weights, .n = p.phase[number].n, .pieces = p.phase[number].pieces};
+  if (number < p.phases && p.phase[number].kind != PhaseKind::attend) weights = {.panels = p.phase[number].weights, .n = p.phase[number].n, .pieces = p.phase[number].pieces, .kind = p.phase[number].kind};
   return weights;
 }
 
@@ -128,7 +111,7 @@ __device__ __forceinline__ void fill_chain(const ChainParams& p, uint64_t* full,
   ChainWeights phase = weights_of(p, 0), next = weights_of(p, 1), after = weights_of(p, 2);
   for (int i = 0; i < p.phases; ++i, phase = next, next = after, after = weights_of(p, i + 2)) {
     if (phase.pieces == 0) continue;
-    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes, p.grid_inverse);
+    const RowShare share(p, phase.kind, phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes);
     const int steps = Ring::steps(phase.pieces);
     for (int item = share.begin + which; item - which < share.end; item += kRowItems) {
       const int slice = item % kSlices, first = slice_begin(phase.pieces, slice), count = item < share.end ? slice_begin(phase.pieces, slice + 1) - first : 0;
@@ -194,6 +177,14 @@ struct Finisher {
   __device__ __forceinline__ void finish(const ChainPhase& phase, int number, const RowShare& share, int panel, int first, int last) {
     float* shared = p.shared_sums + static_cast<size_t>(panel) * kSlices * kPanel + t;
     const int begin = first - panel * kSlices, end = last - panel * kSlices;
+    if (phase.kind == PhaseKind::partial) {
+      float* to = static_cast<float*>(phase.out) + panel * kPanel + t;
+#pragma unroll
+      for (int s = 0; s < kSlices; ++s)
+        if (s >= begin && s < end) to[s * phase.n] = part[s] * phase.unit;
+      if (begin == 0 && phase.outliers.begin) to[kSlices * phase.n] = outliers;
+      return;
+    }
     if (begin > 0) {
 #pragma unroll
       for (int s = 1; s < kSlices; ++s)
@@ -240,9 +231,9 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
       target += p.attend.kv_heads;
       continue;
     }
-    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * RowRing<Format>::kPanelBytes, p.grid_inverse);
+    const RowShare share(p, phase.kind, phase.n / kPanel, phase.pieces / kSlices * RowRing<Format>::kPanelBytes);
     for (int item = share.begin; item < share.end; item += kRowItems, ++round) {
-      float v[kRowItems], outliers = 0;
+      float outliers = 0;
       if (phase.outliers.begin) {
         // Of the panel that begins in this round, while its product is formed.
         const int panel = (item + kSlices - 1) / kSlices;
@@ -252,20 +243,19 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
         if (begins) outliers = outlier_sum<kByWgmma<Format>>(entries, reinterpret_cast<const __half*>(row));
       }
       barrier_wait(met_full + round % 2 * 8, round / 2 & 1);
-#pragma unroll
-      for (int j = 0; j < kRowItems; ++j) v[j] = met[round % 2][j][t];
-      ring_release(met_free + round % 2 * 8, t % 32, p.arriving_lanes);
-#pragma unroll
+#pragma unroll 1  // instructions that are not met soon again come slowly
       for (int j = 0; j < kRowItems; ++j) {
         const int own = item + j, panel = own / kSlices;
         if (own >= share.end) break;
+        const float v = met[round % 2][j][t];
 #pragma unroll
         for (int s = 0; s < kSlices; ++s)
-          if (own % kSlices == s) finisher.part[s] = v[j];
+          if (own % kSlices == s) finisher.part[s] = v;
         if (own % kSlices == 0) finisher.outliers = outliers;
         const int last = min(share.end, (panel + 1) * kSlices);
         if (own + 1 == last) finisher.finish(phase, number, share, panel, max(share.begin, panel * kSlices), last);
       }
+      ring_release(met_free + round % 2 * 8, t % 32, p.arriving_lanes);
     }
     if (phase.outliers.begin) {
       if (share.begin == share.end) barrier_wait(row_barriers.made, rows & 1);  // no phase of the barrier goes by unseen
@@ -294,6 +284,7 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   __shared__ MetSlices met;
   __shared__ __align__(16) uint8_t ahead[4][sizeof(ChainPhase)];  // the next phases: parameters come slowly the first time
   uint8_t *row = memory, *ring = memory + p.scratch_bytes;
+  auto& context = reinterpret_cast<RowContext*>(ring)[-1];  // where a phase attends
   const int warp = threadIdx.x / 32;
   int lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
@@ -320,9 +311,10 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   const int which = warp / (kPanel / 16), piece_row = warp % (kPanel / 16), g = lane / 4, q = lane % 4;
   constexpr int kPieceLanes = Format::kPieceK / 32 * 4, kDepth = Ring::kDepth;  // 16 bytes each of a piece's inputs
   const uint8_t* own_ring = ring + which * Ring::kSliceBytes + piece_row * Format::kPieceBytes;
-  uint32_t full_at = shared_address(full), empty_at = shared_address(empty);
-  keep(full_at), keep(empty_at);
-  lane = __shfl_sync(0xffffffffu, lane, lane);  // a number that the compiler cannot form anew from a special register in every stage
+  // Numbers that the compiler cannot form anew from a special register in every stage, which takes longer than all else there.
+  const auto kept = [&](uint32_t value) { return __shfl_sync(0xffffffffu, value, lane); };
+  const uint32_t full_at = kept(shared_address(full)), empty_at = kept(shared_address(empty)), ring_at = kept(shared_address(own_ring));
+  lane = static_cast<int>(kept(lane));
   prepare_format<Format>(threadIdx.x, kRowThreads);
   wait_for_previous();  // and with it the counters' last use
   static_assert(sizeof(ChainPhase) % 16 == 0 && sizeof(ChainPhase) / 16 <= 32);
@@ -334,6 +326,7 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
     if (lane < static_cast<int>(sizeof(ChainPhase) / 16)) reinterpret_cast<uint4*>(ahead[number % 4])[lane] = part;
   };
   if (warp < 2) keep_ahead(warp, parameters_of(warp));
+  if (p.dim && static_cast<int>(blockIdx.x) < p.attend.kv_heads) context.make<kRowThreads>(p.attend, p.dim);
   named_barrier<1, kRowThreads>();
   int stage = 0;
   uint32_t parity = 0, round = 0, arrived = 0;  // arrived: of *p.progress, once the phases before are done
@@ -343,15 +336,14 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
     if (phase.kind == PhaseKind::attend) {
       if (static_cast<int>(blockIdx.x) < p.attend.kv_heads) {
         if (rows > 0) barrier_wait(shared_address(&row_read), (rows - 1) & 1);
-        named_barrier<1, kRowThreads>();  // the row is free
-        if (p.dim == 64) chain_attend<64>(p, phase, memory, arrived, number + 1 == p.phases);
-        else chain_attend<128>(p, phase, memory, arrived, number + 1 == p.phases);
+        if (p.dim == 64) chain_attend<64>(p, phase, context, memory, arrived, number + 1 == p.phases);
+        else chain_attend<128>(p, phase, context, memory, arrived, number + 1 == p.phases);
       }
       arrived += p.attend.kv_heads;
       continue;
     }
 
-    const RowShare share(phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes, p.grid_inverse);
+    const RowShare share(p, phase.kind, phase.n / kPanel, phase.pieces / kSlices * Ring::kPanelBytes);
     // Two warps look one and two phases ahead: attention does not.
     const int later = warp >= kRowWarps - 2 ? number + kRowWarps - warp : p.phases;
     const uint4 part = parameters_of(later);
@@ -371,29 +363,37 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
     const int steps = Ring::steps(phase.pieces);
     for (int item = share.begin; item < share.end; item += kRowItems) {
       const int own = item + which, slice = own % kSlices, first = slice_begin(phase.pieces, slice);
-      int left = own < share.end ? slice_begin(phase.pieces, slice + 1) - first : 0;
+      const int count = own < share.end ? slice_begin(phase.pieces, slice + 1) - first : 0;
       ChainSum<Format> sum = {};
       const uint4* inputs = reinterpret_cast<const uint4*>(row) + first * kPieceLanes + (kByWgmma<Format> ? 0 : q);
       const float* sums = input_sums + first * Ring::kPieceGroups;
-      for (int step = 0; step < steps; ++step) {
+      const auto wait = [&] { barrier_wait(full_at + stage * 8, parity); };
+      const auto go_on = [&] {
+        ring_release(empty_at + stage * 8, lane, p.arriving_lanes);
+        if (++stage == p.stages) stage = 0, parity ^= 1;
+      };
+      // Stages of one piece: no branch around products that are under way, for which the assembler would let each wait for the one before.
+      int left = count;
+      for (int step = 0; step < (kDepth == 1 ? count : steps); ++step) {
         uint64_t operand = 0;
         if constexpr (kByWgmma<Format>) operand = row_descriptor(inputs);
-        barrier_wait(full_at + stage * 8, parity);
-        const uint8_t* weights = own_ring + stage * Ring::kStageBytes;
+        wait();
+        const auto* weights = static_cast<const uint8_t*>(__cvta_shared_to_generic(ring_at + stage * Ring::kStageBytes));
         const auto add = [&]<int kPieces>(int i) {
           const uint8_t* from = weights + i * Ring::kPanelBytes;
           if constexpr (kByWgmma<Format>) add_row_wgmma<Format, kPieces>(from, Ring::kPanelBytes, operand + i * (Format::kPieceK * 2 / 16), lane, sum);
           else add_row_run<Format, kPieces>(from, Ring::kPanelBytes, inputs + i * kPieceLanes, sums + i * Ring::kPieceGroups, lane, sum);
         };
-        if (left >= kDepth) {
+        if (kDepth == 1 || left >= kDepth) {
           add.template operator()<kDepth>(0);
         } else {
           for (int i = 0; i < left; ++i) add.template operator()<1>(i);
         }
         left -= kDepth, inputs += kDepth * kPieceLanes, sums += kDepth * Ring::kPieceGroups;
-        ring_release(empty_at + stage * 8, lane, p.arriving_lanes);
-        if (++stage == p.stages) stage = 0, parity ^= 1;
+        go_on();
       }
+      if constexpr (kDepth == 1)
+        for (int step = count; step < steps; ++step) wait(), go_on();
 
       if constexpr (kByWgmma<Format>) sum.settle();
       barrier_wait(shared_address(met_free) + round % 2 * 8, (round / 2 & 1) ^ 1);  // the round before the last is added up

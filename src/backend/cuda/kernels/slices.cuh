@@ -12,6 +12,11 @@ __device__ __forceinline__ float load_l2(const float* from) {
   asm volatile("ld.global.cg.f32 %0,[%1];" : "=f"(v) : "l"(from));
   return v;
 }
+__device__ __forceinline__ uint32_t load_l2(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.global.cg.u32 %0,[%1];" : "=r"(v) : "l"(from));
+  return v;
+}
 __device__ __forceinline__ float2 load_l2(const float2* from) {
   float2 v;
   asm volatile("ld.global.cg.v2.f32 {%0,%1},[%2];" : "=f"(v.x), "=f"(v.y) : "l"(from));
@@ -32,20 +37,42 @@ __device__ __forceinline__ float plus(float a, float b) { return a + b; }
 __device__ __forceinline__ float2 plus(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 __device__ __forceinline__ float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
-/// from[0] + from[stride] + ... of `slices` slices (1, kSlices, or kSlices + 1: what outliers add comes last); T is float, float2 or
-/// float4, `stride` in floats.
+/// kCount slices of T (float, float2 or float4): 1, kSlices, or kSlices + 1, what outliers add being last. What is wanted together is loaded
+/// before the first of it is added up.
+template <class T, int kCount>
+struct Slices {
+  T part[kCount];
+
+  /// `stride`: floats from one to the next.
+  __device__ __forceinline__ void load(const float* from, int64_t stride) {
+#pragma unroll
+    for (int s = 0; s < kCount; ++s) part[s] = load_l2(reinterpret_cast<const T*>(from + s * stride));
+  }
+  /// part[0] + part[1] + ...
+  __device__ __forceinline__ T sum() const {
+    T total = part[0];
+#pragma unroll
+    for (int s = 1; s < kCount; ++s) total = plus(total, part[s]);
+    return total;
+  }
+};
+
+/// body.operator()<count>() for a number of slices that is known at run time.
+template <class Body>
+__device__ __forceinline__ void with_slices(int slices, Body body) {
+  if (slices == 1) body.template operator()<1>();
+  else if (slices == kSlices) body.template operator()<kSlices>();
+  else body.template operator()<kSlices + 1>();
+}
 template <class T>
 __device__ __forceinline__ T add_slices(const float* from, int64_t stride, int slices) {
-  T part[kSlices];
-  part[0] = load_l2(reinterpret_cast<const T*>(from));
-  if (slices == 1) return part[0];
-#pragma unroll
-  for (int s = 1; s < kSlices; ++s) part[s] = load_l2(reinterpret_cast<const T*>(from + s * stride));
-  T last = {};
-  if (slices > kSlices) last = load_l2(reinterpret_cast<const T*>(from + kSlices * stride));
-#pragma unroll
-  for (int s = 1; s < kSlices; ++s) part[0] = plus(part[0], part[s]);
-  return slices > kSlices ? plus(part[0], last) : part[0];
+  T total;
+  with_slices(slices, [&]<int kCount>() {
+    Slices<T, kCount> parts;
+    parts.load(from, stride);
+    total = parts.sum();
+  });
+  return total;
 }
 
 /// Eight floats that lie together.
