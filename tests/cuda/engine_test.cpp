@@ -87,6 +87,23 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheBitsOfIssuedOnes) {
   }
 }
 
+// Attention by splits numbers the splits of all sequences through, 32 sequences at a time.
+TEST_F(CudaEngine, ManyLongSequencesGiveTheBitsOfEachAlone) {
+  const SyntheticOptions weights{.shape = "tiny-wide", .format = WeightFormat::int4_g128, .seed = random_()};
+  backend_ = make_cuda_backend({.path = tested_path()}).value();
+  const auto model = make_synthetic_model(weights, *backend_).value();
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 40; ++id) requests.push_back(request(id, 1030 + static_cast<int32_t>(id * 97 % 400), 8, model->config.vocabulary));
+  const auto together = run(*backend_, *model, requests, {.context = 1500, .sequences = 40, .kv_tokens = 40 * 1500});
+  for (const size_t at : {0, 31, 32, 39}) {
+    const auto alone = make_cuda_backend({.path = tested_path()}).value();
+    const auto same_model = make_synthetic_model(weights, *alone).value();
+    const auto answer = run(*alone, *same_model, {requests[at]}, {.context = 1500, .sequences = 1, .kv_tokens = 1500});
+    EXPECT_EQ(answer.at(requests[at].id).tokens.size(), 8u);
+    EXPECT_EQ(answer.at(requests[at].id), together.at(requests[at].id)) << "request " << requests[at].id;
+  }
+}
+
 /// Counts the steps that are issued operation by operation rather than replayed.
 class CountsIssued : public testing::FlatInputs {
  public:

@@ -50,7 +50,7 @@ void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit)
   visit(self.counts_, static_cast<size_t>(limits.logit_rows) * static_cast<size_t>(limits.vocabulary));
   if (limits.unfused) visit(self.dense_, dense_bytes(limits));
   visit(self.attend_partial_, static_cast<size_t>(split_rows(limits)) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits(limits)) *
-                             static_cast<size_t>(limits.max_head_dim + 2));
+                             static_cast<size_t>(partial_width(limits.max_head_dim)));
 }
 
 Result<uint64_t> CudaOps::scratch_bytes(const StepLimits& limits) const {

@@ -81,7 +81,7 @@ cudaError_t launch_attend(const AttendParams& p, int dim, int most_rows, int seq
   if (code != cudaSuccess || !p.partial) return code;
   return launch_kernel<AttendParams>(attend_merge, p,
                                      {.grid = dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(rows)),
-                                      .block = dim3(static_cast<unsigned>(dim / 2))}, site);
+                                      .block = dim3(static_cast<unsigned>(dim))}, site);
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

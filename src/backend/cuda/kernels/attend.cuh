@@ -56,6 +56,10 @@ __device__ __forceinline__ void merge_factors(float a, float b, float& fa, float
 __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address));
 }
+/// The partial result of one head of a row over a split. Those of a split lie side by side: what is written together leaves L2 together.
+__device__ __forceinline__ float* partial_result(const AttendParams& p, int dim, int row, int head, int split) {
+  return p.partial + ((static_cast<size_t>(row) * p.splits + split) * p.heads + head) * partial_width(dim);
+}
 /// 16 bytes, or zeros where !valid.
 __device__ __forceinline__ void copy_async_16_or_zero(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
@@ -291,7 +295,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
     for (int r = 0; r < 2; ++r) {
       if (own_pos[r] < 0) continue;
       const int token = own_row[r] / group, head = kv_head * group + own_row[r] % group, row = row_begin + token;
-      float* to = p.partial + ((static_cast<size_t>(row) * p.heads + head) * p.splits + at) * (kDim + 2);
+      float* to = partial_result(p, kDim, row, head, at);
 #pragma unroll
       for (int i = 0; i < kColumns / 8; ++i)
         if (kDim % 64 == 0 || first_column + i * 8 < kDim)

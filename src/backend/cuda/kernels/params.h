@@ -15,6 +15,8 @@ inline constexpr int kSlices = 4;   ///< slices of K, fixed by K alone
 inline constexpr int kPanel = 64;   ///< outputs of a panel of packed weights
 inline constexpr int kSplit = 256;  ///< positions of a split of attention
 inline constexpr int kKeyTile = 64, kAttendWarps = 4, kAttendRows = 16 * kAttendWarps;
+/// Floats of a partial result of attention: a head's sums, maximum, denominator, nothing up to 32 bytes.
+__host__ __device__ constexpr int partial_width(int dim) { return dim + 8; }
 inline constexpr int kFreshGroup = 10;  ///< query heads of a group at most, where attention finishes q, K and V itself
 inline constexpr int kRowHeads = 8;  ///< the same in a chain of one row
 inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
@@ -254,7 +256,7 @@ struct AttendParams {
   const int* row_begin;     ///< [seqs + 1]
   const int* context;       ///< [seqs]
   const int* pos;           ///< [rows]
-  float* partial;           ///< [rows][heads][splits][dim + 2]: sums, maximum, denominator; or null: one pass
+  float* partial;           ///< [rows][splits][heads][partial_width(dim)], or null: one pass
   __half* out;              ///< operand B of the projection
   ActLayout layout;
   int64_t page_bytes;
