@@ -9,6 +9,8 @@
 
 #include <cuda_fp16.h>
 
+#include <cstddef>
+
 #include "backend/cuda/kernels/activation_function.cuh"
 #include "backend/cuda/kernels/attend_row.cuh"
 #include "backend/cuda/kernels/grid_progress.cuh"
@@ -164,6 +166,27 @@ __device__ __forceinline__ void make_row(const ChainPhase& phase, const uint32_t
 using MetSlices = float[2][kRowItems][kPanel];
 
 #if __CUDA_ARCH__ >= 900
+/// What those who add slices up are told of a phase. Asked for when the phase before is done: parameters come slowly the first time, and the
+/// compiler would ask for each where it is needed, when everybody waits.
+struct FinishedPhase {
+  PhaseKind kind;
+  int n, pieces, activation;
+  float unit;
+  void* out;
+  OutlierSide outliers;
+
+  __device__ __forceinline__ explicit FinishedPhase(const ChainPhase& phase) {
+    static_assert(offsetof(ChainPhase, kind) == 0 && offsetof(ChainPhase, n) == 4 && offsetof(ChainPhase, pieces) == 8 && offsetof(ChainPhase, activation) == 12);
+    uint4 first;
+    asm volatile("ld.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(first.x), "=r"(first.y), "=r"(first.z), "=r"(first.w) : "l"(&phase));
+    kind = static_cast<PhaseKind>(first.x), n = static_cast<int>(first.y), pieces = static_cast<int>(first.z), activation = static_cast<int>(first.w);
+    asm volatile("ld.f32 %0,[%1];" : "=f"(unit) : "l"(&phase.unit));
+    asm volatile("ld.u64 %0,[%1];" : "=l"(out) : "l"(&phase.out));
+    asm volatile("ld.u64 %0,[%1];" : "=l"(outliers.begin) : "l"(&phase.outliers.begin));
+    asm volatile("ld.u64 %0,[%1];" : "=l"(outliers.entries) : "l"(&phase.outliers.entries));
+  }
+};
+
 /// One of the kPanel threads that add slices up: number `t`, its output of each panel.
 struct Finisher {
   const ChainParams& p;
@@ -174,7 +197,7 @@ struct Finisher {
   __device__ __forceinline__ void sync() const { named_barrier<2, kPanel>(); }
 
   /// The panel's items [first, last) are this block's. Hands them over if another block began the panel, else completes it.
-  __device__ __forceinline__ void finish(const ChainPhase& phase, int number, const RowShare& share, int panel, int first, int last) {
+  __device__ __forceinline__ void finish(const FinishedPhase& phase, int number, const RowShare& share, int panel, int first, int last) {
     float* shared = p.shared_sums + static_cast<size_t>(panel) * kSlices * kPanel + t;
     const int begin = first - panel * kSlices, end = last - panel * kSlices;
     if (phase.kind == PhaseKind::partial) {
@@ -226,7 +249,7 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
   static_assert(kRowItems == kSlices, "one panel begins in each round");
   uint32_t round = 0, target = 0, rows = 0;
   for (int number = 0; number < p.phases; ++number) {
-    const ChainPhase& phase = p.phase[number];
+    const FinishedPhase phase(p.phase[number]);
     if (phase.kind == PhaseKind::attend) {
       target += p.attend.kv_heads;
       continue;
@@ -243,17 +266,22 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
         if (begins) outliers = outlier_sum<kByWgmma<Format>>(entries, reinterpret_cast<const __half*>(row));
       }
       barrier_wait(met_full + round % 2 * 8, round / 2 & 1);
-#pragma unroll 1  // instructions that are not met soon again come slowly
-      for (int j = 0; j < kRowItems; ++j) {
-        const int own = item + j, panel = own / kSlices;
-        if (own >= share.end) break;
-        const float v = met[round % 2][j][t];
+      const auto& own = met[round % 2];
+      if (item % kSlices == 0 && share.end - item >= kSlices) {
 #pragma unroll
-        for (int s = 0; s < kSlices; ++s)
-          if (own % kSlices == s) finisher.part[s] = v;
-        if (own % kSlices == 0) finisher.outliers = outliers;
-        const int last = min(share.end, (panel + 1) * kSlices);
-        if (own + 1 == last) finisher.finish(phase, number, share, panel, max(share.begin, panel * kSlices), last);
+        for (int j = 0; j < kSlices; ++j) finisher.part[j] = own[j][t];
+        finisher.outliers = outliers;
+        finisher.finish(phase, number, share, item / kSlices, item, item + kSlices);
+      } else {
+#pragma unroll 1
+        for (int i = item; i < min(share.end, item + kRowItems); ++i) {
+          const int panel = i / kSlices, last = min(share.end, (panel + 1) * kSlices);
+          const float v = own[i - item][t];
+#pragma unroll
+          for (int s = 0; s < kSlices; ++s) finisher.part[s] = i % kSlices == s ? v : finisher.part[s];
+          if (i % kSlices == 0) finisher.outliers = outliers;
+          if (i + 1 == last) finisher.finish(phase, number, share, panel, max(share.begin, panel * kSlices), last);
+        }
       }
       ring_release(met_free + round % 2 * 8, t % 32, p.arriving_lanes);
     }
@@ -296,7 +324,7 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   __syncthreads();
   launch_dependents();
   if (warp >= kRowWarps) {  // a whole warpgroup, since registers change hands by warpgroups
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
     if (warp < kRowWarps + kFillWarps) {
       if (lane < kRowItems / kFillWarps) fill_chain<Format>(p, full, empty, ring, (warp - kRowWarps) * (kRowItems / kFillWarps) + lane);
     } else {
