@@ -3,6 +3,8 @@
 // behind them.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cuda/formats/format.cuh"
 
 namespace quintet::cuda {
@@ -174,26 +176,99 @@ struct FileQ3K {  // 32 bytes of third bits, 64 of numbers, 12 of 6-bit scales l
   }
 };
 
-/// The k-quants of four bits and less, whose products take w / unit rounded to FP16 as those of Int4 do (int4.cuh says how and why):
-/// scales and minima of groups are rounded to FP16 and meet the number in one fused multiply-add. The piece has d 2^22 / unit (of the upper
-/// rows 2^18) and dmin 2^22 / unit in the places of d and dmin.
+/// Numbers of four bits as RotatedNibbleStore has them, for halves without an exponent: those of lower rows are q / kLower there, those of
+/// upper rows q / kUpper.
+struct FourBitNumbers {
+  static constexpr float kLower = 0x1p22f, kUpper = 0x1p18f;
+  using Store = RotatedNibbleStore;
+
+  struct Regs : NibbleRegs {
+    __device__ __forceinline__ void numbers(int step, uint32_t (&n)[4]) const {
+      const uint32_t v = this->step(step), next = __funnelshift_r(v, v, 8);
+      n[0] = v & 0x003c003c, n[1] = v & 0x03c003c0, n[2] = next & 0x003c003c, n[3] = next & 0x03c003c0;
+    }
+  };
+};
+
+/// The same of five bits. Each four steps of a lane are five words, whose halves hold three numbers and a bit of a fourth: those at bits 0
+/// and 5 need no shift, lower and upper rows. The fifth words lie together behind the others. As nibbles and a plane of fifth bits, which took
+/// four operations a register, 16 rows ran at 51 % of the read ceiling.
+struct FiveBitNumbers {
+  static constexpr float kLower = 0x1p24f, kUpper = 0x1p19f;
+
+  /// Of register r of step s of four: the word, and the number's place there: 0, 1 or 2 at that many times five bits, 3 at bit 15 of all words.
+  __host__ __device__ static constexpr int word_of(int s, int r) { return r < 2 ? s : s == 0 ? r - 2 : s == 1 ? r : 4; }
+  __host__ __device__ static constexpr int place_of(int s, int r) { return r < 2 ? r : s < 2 ? 2 : s == 2 ? r - 2 : r; }
+
+  struct Regs {
+    uint4 v[2];
+    uint2 fifth;
+    __device__ __forceinline__ void load(const uint8_t* piece, int lane) {
+      v[0] = reinterpret_cast<const uint4*>(piece)[lane];
+      v[1] = reinterpret_cast<const uint4*>(piece)[32 + lane];
+      fifth = reinterpret_cast<const uint2*>(piece + 1024)[lane];
+    }
+    __device__ __forceinline__ void numbers(int step, uint32_t (&n)[4]) const {
+      constexpr uint32_t kLowest = 0x001f001f, kNext = 0x03e003e0;
+      const uint4& q = v[step / 4];
+      const uint32_t word[5] = {q.x, q.y, q.z, q.w, step / 4 ? fifth.y : fifth.x};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const uint32_t own = word[word_of(step % 4, r)], numbers = r % 2 ? kNext : kLowest;
+        const int place = place_of(step % 4, r);
+        if (place == 3) {
+          n[r] = (word[0] >> 10) & 0x00200020;
+#pragma unroll
+          for (int i = 1; i < 5; ++i) n[r] = and_or(word[i] >> (10 - i), 0x00200020u << i, n[r]);
+        } else {
+          n[r] = (place == 2 ? own >> (r % 2 ? 5 : 10) : own) & numbers;
+        }
+      }
+    }
+  };
+
+  struct Store {
+    __device__ static uint32_t& word(uint8_t* piece, int lane, int step, int i) {
+      return reinterpret_cast<uint32_t*>(piece)[i < 4 ? (step / 4 * 32 + lane) * 4 + i : 256 + lane * 2 + step / 4];
+    }
+    __device__ static void put(uint8_t* piece, int lane, int step, int index, int number) {
+      const int reg = index >> 1, place = place_of(step % 4, reg), half = (index & 1) * 16;
+      if (place < 3) word(piece, lane, step, word_of(step % 4, reg)) |= static_cast<uint32_t>(number) << (place * 5 + half);
+      else
+        for (int i = 0; i < 5; ++i) word(piece, lane, step, i) |= static_cast<uint32_t>(number >> i & 1) << (15 + half);
+    }
+    __device__ static int get(const uint8_t* piece, int lane, int step, int index) {
+      const int reg = index >> 1, place = place_of(step % 4, reg), half = (index & 1) * 16;
+      const auto bits = [&](int i, int from) { return word(const_cast<uint8_t*>(piece), lane, step, i) >> (from + half); };
+      if (place < 3) return bits(word_of(step % 4, reg), place * 5) & 31;
+      int number = 0;
+      for (int i = 0; i < 5; ++i) number |= static_cast<int>(bits(i, 15) & 1) << i;
+      return number;
+    }
+  };
+};
+
+/// The k-quants of five bits and less, whose products take w / unit rounded to FP16 as those of Int4 do (int4.cuh says how and why):
+/// scales and minima of groups are rounded to FP16 and meet the number in one fused multiply-add. The piece has d kLower / unit (of the upper
+/// rows d kUpper / unit) and dmin 2^22 / unit in the places of d and dmin.
 ///
 /// A group's scale is a byte times d, rounded once: half arithmetic on two groups at a time. A byte under the exponent of 1024 is 1024 more; four
 /// times a byte under none, a subnormal half, is 2^-22 of it. Through FP32 it took conversions, a tenth of a product's time.
 template <class File>
-struct FourBitKQuant {
-  using Packed = KQuant<File>;  // whose layout this is, but for the turned words
+struct RoundedKQuant {
+  using Packed = KQuant<File>;  // whose layout this is, but for the words of numbers
+  using Numbers = std::conditional_t<File::kBits == 5, FiveBitNumbers, FourBitNumbers>;
   static constexpr int kPieceK = Packed::kPieceK, kPieceBytes = Packed::kPieceBytes, kFileBlockK = Packed::kFileBlockK, kFileBlockBytes = Packed::kFileBlockBytes;
   static constexpr int kGroupSteps = 0, kScaleK = 16 * File::kGroupSteps, kGroups = Packed::kGroups, kWords = kGroups / 4;
   static constexpr bool kHasMin = false;
   static constexpr float kUnit = 64;
-  static_assert(File::kBits == 4);
-  using Store = RotatedNibbleStore;
+  static_assert(File::kBits == 4 || File::kBits == 5);
+  using Store = typename Numbers::Store;
 
-  struct Regs : NibbleRegs {
+  struct Regs : Numbers::Regs {
     half2 scales[2][kGroups / 2], offsets[2][kGroups / 2];  ///< of two groups each, of rows g and g + 8; without minima fragment() forms the offsets
     __device__ __forceinline__ void load(const uint8_t* piece, int lane) {
-      NibbleRegs::load(piece, lane);
+      Numbers::Regs::load(piece, lane);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int row = lane / 4 + i * 8;
@@ -230,19 +305,19 @@ struct FourBitKQuant {
   };
 
   __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) {
-    constexpr uint32_t kNumbers[2] = {0x003c003c, 0x03c003c0};
     const int group = step / File::kGroupSteps;
-    const uint32_t v = regs.step(step), next = __funnelshift_r(v, v, 8);
+    uint32_t numbers[4];
+    regs.numbers(step, numbers);
     const auto of_group = [&](const half2(&pairs)[kGroups / 2]) { return group % 2 ? __high2half2(pairs[group / 2]) : __low2half2(pairs[group / 2]); };
     half2 scale[2], offset[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       scale[i] = of_group(regs.scales[i]);
       if constexpr (File::kHasMin) offset[i] = of_group(regs.offsets[i]);
-      else offset[i] = __hmul2(scale[i], __half2half2(__float2half_rn(-File::kZero * (i ? 0x1p-18f : 0x1p-22f))));
+      else offset[i] = __hmul2(scale[i], __half2half2(__float2half_rn(-File::kZero / (i ? Numbers::kUpper : Numbers::kLower))));
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = half2_fma((i < 2 ? v : next) & kNumbers[i % 2], scale[i % 2], offset[i % 2]);
+    for (int i = 0; i < 4; ++i) a[i] = half2_fma(numbers[i], scale[i % 2], offset[i % 2]);
   }
   __device__ static __forceinline__ float scale(const uint8_t*, int, int) { return 1; }
   __device__ static __forceinline__ float minimum(const uint8_t*, int, int) { return 0; }
@@ -264,13 +339,13 @@ struct FourBitKQuant {
   }
 
  private:
-  __device__ static constexpr float scale_factor(int row) { return row < 8 ? 0x1p22f : 0x1p18f; }
+  __device__ static constexpr float scale_factor(int row) { return row < 8 ? Numbers::kLower : Numbers::kUpper; }
 };
 
-using Q4_K = FourBitKQuant<FileQ4K>;
-using Q5_K = KQuant<FileQ5K>;
+using Q4_K = RoundedKQuant<FileQ4K>;
+using Q5_K = RoundedKQuant<FileQ5K>;
 using Q6_K = KQuant<FileQ6K>;
-using Q2_K = FourBitKQuant<FileQ2K>;
-using Q3_K = FourBitKQuant<FileQ3K>;
+using Q2_K = RoundedKQuant<FileQ2K>;
+using Q3_K = RoundedKQuant<FileQ3K>;
 
 }  // namespace quintet::cuda
