@@ -83,8 +83,8 @@ Status CudaOps::reserve(const StepLimits& limits, Arena& arena) {
 
 int CudaOps::tiles(int rows) const {
   if (rows == 1) return 0;
-  if (rows <= table_.rows_of_8) return 1;
-  if (rows <= table_.rows_of_16) return 2;
+  if (rows <= table_.rows_of_8) return 8;
+  if (rows <= table_.rows_of_16) return 16;
   if (rows <= table_.rows_of_32) return 32;
   return rows <= table_.rows_of_64 ? 64 : kPromptRows;
 }
@@ -197,27 +197,32 @@ void CudaOps::product(const Weight& weight, const __half* x, int rows, void* out
     check(kernels_.permute({.x = x, .out = permuted, .layout = act, .in_perm = own.in_perm, .rows = rows, .k = static_cast<int>(weight.k)}, next_site()));
     x = permuted;
   }
-  // A slice of their own may come first: it is done while the product's kernel fills its ring.
-  if (own.outliers.begin && epilogue == Epilogue::partial) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
+  // What outliers add is formed by the product's kernel where it can. Else, as a slice of its own, it comes first: it is done while that
+  // kernel fills its ring.
+  const bool joined = rows == 1 ? own.joins_row() : epilogue == Epilogue::partial && !dequantizing_ && own.joins_outliers(act.tiles);
+  const bool apart = own.outliers.begin && !joined;
+  if (apart && epilogue == Epilogue::partial) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
   ProductParams params = {.x = reinterpret_cast<const uint4*>(x), .rows = rows, .out_stride = own.columns, .slice_stride = static_cast<int64_t>(rows) * own.columns,
-                          .out_layout = out_layout, .activation = activation, .arriving_lanes = site_.arriving_lanes, .input_sums = input_sums_, .norm = fused};
+                          .out_layout = out_layout, .activation = activation, .arriving_lanes = site_.arriving_lanes, .input_sums = input_sums_, .norm = fused,
+                          .columns = other_inputs(x), .progress = progress_};
+  const OutlierSide side = joined ? own.outliers : OutlierSide{};
   for (const Segment& segment : own.segments) {
     if (!dequantizing_ || segment.kernels->format == WeightFormat::f16) {
-      multiply(segment, params, own.outliers, epilogue, out);
+      multiply(segment, params, side, epilogue, out);
       continue;
     }
     for (int first = 0; first < segment.n;) {
       const Segment dense = dequantize(segment, first);
-      multiply(dense, params, own.outliers, epilogue, out);
+      multiply(dense, params, side, epilogue, out);
       first += dense.n;
     }
   }
-  const bool added = rows == 1 && own.joins_row();
-  if (own.outliers.begin && epilogue == Epilogue::whole && !added) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
+  if (apart && epilogue == Epilogue::whole) add_outliers(weight, x, rows, static_cast<float*>(out), epilogue);
 }
 
 void CudaOps::multiply(const Segment& segment, ProductParams& params, const OutlierSide& outliers, Epilogue epilogue, void* out) {
   void* to = epilogue == Epilogue::gated ? out : static_cast<float*>(out) + segment.first_column;
+  const OutlierSide own_side = {.begin = outliers.begin ? outliers.begin + segment.first_column : nullptr, .entries = outliers.entries};
   // Products read weights before they wait for the kernel before them: not where that one writes these weights.
   LaunchSite site = site_;
   site.dependent = !dequantizing_;
@@ -225,7 +230,7 @@ void CudaOps::multiply(const Segment& segment, ProductParams& params, const Outl
     ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces,
                         .activation = params.activation, .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
     phase.norm = params.norm;
-    if (outliers.begin) phase.outliers = {.begin = outliers.begin + segment.first_column, .entries = outliers.entries};
+    if (own_side.begin) phase.outliers = own_side;
     check(chain_.add(*segment.kernels, phase, site));
     if (dequantizing_) check(chain_.flush(site));
   } else {
@@ -235,6 +240,7 @@ void CudaOps::multiply(const Segment& segment, ProductParams& params, const Outl
     params.pieces = segment.pieces;
     params.unit = segment.unit;
     params.out = to;
+    params.outliers = own_side;
     check(segment.kernels->product(params, tiles(params.rows), epilogue, site));
   }
   params.norm.residual_out = nullptr;  // once is enough

@@ -43,6 +43,8 @@ struct CudaWeight : PackedWeight {
 
   /// Whether its product of one row can be part of a larger kernel: inputs made there, what is kept apart added there.
   bool joins_row() const { return !in_perm && (!outliers.begin || std::ranges::all_of(segments, [](const Segment& segment) { return segment.kernels->chain; })); }
+  /// Whether its partial products by tiles of `tile_rows` rows add what is kept apart themselves.
+  bool joins_outliers(int tile_rows) const { return std::ranges::all_of(segments, [&](const Segment& segment) { return tile_rows <= segment.kernels->outlier_rows; }); }
   /// Column of the padded outputs where row `row` of a part lies.
   int column_of(const PartPlace& place, int row) const {
     const int first = segments[static_cast<size_t>(place.segment)].first_column;

@@ -15,7 +15,8 @@
 //   scale(), minimum()        FP32 values of a group of a row
 //   Store                     single numbers into a piece and back
 //   value()                   the weight (over the unit), by the operations of the scalar codec in their order
-//   kStaticBytes, prepare()   optional: shared memory of its own, and what fills it at the start of a kernel
+//   kStaticBytes, prepare()   optional: shared memory of its own, and what fills it at the start of a kernel; FewRows: the same format for the
+//                             kernel of few rows, with kDynamicBytes of its dynamic shared memory
 //
 // What is laid out so may come from blocks of several file formats (pack.cuh). A struct for each, often F itself, gives:
 //   kFileBlockK, kFileBlockBytes   the block of the model file
@@ -47,6 +48,12 @@ __host__ __device__ constexpr int fragment_k(int lane, int index) {
 template <class Format>
 constexpr int format_static_bytes() {
   if constexpr (requires { Format::kStaticBytes; }) return Format::kStaticBytes;
+  return 0;
+}
+/// What prepare_format() fills of a kernel's dynamic shared memory, from its beginning on.
+template <class Format>
+constexpr int format_dynamic_bytes() {
+  if constexpr (requires { Format::kDynamicBytes; }) return Format::kDynamicBytes;
   return 0;
 }
 /// By all `threads` threads of a block that call fragment(), of which this one is `thread`; whole warps.

@@ -30,19 +30,26 @@ __device__ __forceinline__ uint32_t nf4_pair(uint32_t byte) { return __byte_perm
 
 /// w = scale * level(q). Number index i of a lane's step lies at bits 4 i. A table in shared memory has two levels for every byte,
 /// kCopies (8 or 32) times, so that lanes read banks of their own or share one with three others: four loads a step instead of 22
-/// integer operations, which issue every second cycle.
-template <int kCopies>
+/// integer operations, which issue every second cycle. kWide: entries of a byte lie 256 bytes from those of the next, so that one byte
+/// permutation makes an address; 64 KiB of the kernel's dynamic shared memory.
+template <int kCopies, bool kWide = false>
 struct Nf4 {
-  static constexpr int kPieceK = 128, kGroupSteps = 4, kScales = 1024, kPieceBytes = kScales + 128, kEntries = 256 * kCopies;
-  static constexpr int kStaticBytes = kEntries * 4;
+  using FewRows = Nf4<32, true>;  ///< for kernels that have room for it
+  static constexpr int kPieceK = 128, kGroupSteps = 4, kScales = 1024, kPieceBytes = kScales + 128, kStride = kWide ? 64 : kCopies, kEntries = 256 * kStride;
+  static constexpr int kStaticBytes = kWide ? 0 : kEntries * 4, kDynamicBytes = kWide ? kEntries * 4 : 0;
   static constexpr bool kHasMin = false;
   static constexpr float kLevelScale = 1.6384963989257812f;
   __device__ static __forceinline__ uint32_t* table() {
-    __shared__ uint32_t pairs[kEntries];
-    return pairs;
+    if constexpr (kWide) {
+      extern __shared__ uint8_t dynamic_memory[];
+      return reinterpret_cast<uint32_t*>(dynamic_memory);
+    } else {
+      __shared__ uint32_t pairs[kEntries];
+      return pairs;
+    }
   }
   __device__ static __forceinline__ void prepare(int thread, int threads) {
-    for (int i = thread; i < kEntries; i += threads) table()[i] = nf4_pair(i / kCopies);
+    for (int i = thread; i < 256 * kCopies; i += threads) table()[i / kCopies * kStride + i % kCopies] = nf4_pair(i / kCopies);
   }
 
   struct Regs {
@@ -54,12 +61,16 @@ struct Nf4 {
     }
   };
   __device__ static __forceinline__ void fragment(const Regs& regs, int step, uint32_t (&a)[4]) {
+    const uint32_t v = regs.numbers.step(step);
+    const auto at = [](uint32_t bytes) { return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const uint8_t*>(table()) + bytes); };
+    if constexpr (kWide) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[i] = at(__byte_perm(v, regs.lane_bytes, 0x5504 | i << 4));  // byte i above the lane's
+      return;
+    }
     constexpr int kShift = kCopies == 32 ? 7 : 5;  // from a byte to the bytes before its entries
     static_assert(4 * kCopies == 1 << kShift);
-    const uint32_t v = regs.numbers.step(step);
-    const auto look_up = [&](uint32_t shifted) {
-      return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const uint8_t*>(table()) + and_or(shifted, 255 << kShift, regs.lane_bytes));
-    };
+    const auto look_up = [&](uint32_t shifted) { return at(and_or(shifted, 255 << kShift, regs.lane_bytes)); };
     a[0] = look_up(v << kShift), a[1] = look_up(v >> (8 - kShift)), a[2] = look_up(v >> (16 - kShift)), a[3] = look_up(v >> (24 - kShift));
   }
   __device__ static __forceinline__ float own_scale(const uint8_t* piece, int group, int row) {

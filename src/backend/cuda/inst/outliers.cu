@@ -19,8 +19,8 @@ cudaError_t launch_rows(const OutlierParams& p, const LaunchSite& site) {
 cudaError_t launch_outliers(const OutlierParams& p, const LaunchSite& site) {
   switch (p.layout.tiles) {
     case 0: return launch_kernel<OutlierParams>(outliers_row, p, {.grid = dim3(static_cast<unsigned>(p.n / kOutlierOutputs)), .block = dim3(kOutlierThreads)}, site);
-    case 1: return launch_rows<8>(p, site);
-    case 2: return launch_rows<16>(p, site);
+    case 8: return launch_rows<8>(p, site);
+    case 16: return launch_rows<16>(p, site);
     case 32: return launch_rows<32>(p, site);
     case 64: return launch_rows<64>(p, site);
     case kPromptRows: return launch_rows<kPromptRows>(p, site);

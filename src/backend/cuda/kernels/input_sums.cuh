@@ -10,13 +10,13 @@ namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 inline constexpr int kInputSumWarps = 4;
 
-/// x in tiles of p.tile_rows rows; out [row tiles][k / (16 kGroupSteps)][p.tile_rows]. The additions are those of a group's product,
+/// out [row tiles][k / (16 kGroupSteps)][rows of a tile]. The additions are those of a group's product,
 /// with ones. grid: x = runs of kInputSumWarps groups, y = runs of 8 rows; a warp a group.
 template <int kGroupSteps>
 __global__ void __launch_bounds__(kInputSumWarps * 32) input_sums(const __grid_constant__ InputSumParams p) {
   launch_dependents();
   const int group = blockIdx.x * kInputSumWarps + threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y * 8 + lane / 4, q = lane % 4;
-  const int groups = p.layout.k_padded / (16 * kGroupSteps), tile = p.tile_rows;
+  const int groups = p.layout.k_padded / (16 * kGroupSteps), tile = p.layout.tiles;
   wait_for_previous();
   if (group >= groups) return;
   float sum[4] = {};

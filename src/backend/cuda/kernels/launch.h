@@ -36,6 +36,7 @@ struct ProductKernels {
   int piece_k, piece_bytes;
   int static_bytes;  ///< shared memory that its kernels keep beside what they ask for
   float unit;  ///< see formats/format.cuh; 1 where weights are packed as they are
+  int outlier_rows;  ///< rows up to which its partial products add what ProductParams::outliers do themselves
   /// Phases of one row in one launch (row_chain_sm90.cuh); sets what depends on the format and the device. Null: one row goes
   /// through `product`.
   cudaError_t (*chain)(ChainParams&, const LaunchSite&);

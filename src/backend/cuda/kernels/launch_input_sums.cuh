@@ -9,9 +9,8 @@ namespace quintet::cuda::QUINTET_CUDA_PATH {
 /// A minimum a group meets the sum of the group's inputs: more accumulators than those kernels have registers for.
 template <class Format>
 cudaError_t launch_input_sums(const ProductParams& p, int tiles, const LaunchSite& site) {
-  const int inputs = p.pieces * Format::kPieceK, groups = inputs / (16 * Format::kGroupSteps), tile_rows = tiles < kSwizzledTiles ? tiles * 8 : tiles;
-  const int rows = (p.rows + tile_rows - 1) / tile_rows * tile_rows;
-  const InputSumParams params = {.x = reinterpret_cast<const __half*>(p.x), .out = p.input_sums, .layout = {.tiles = tiles, .k_padded = inputs}, .rows = rows, .tile_rows = tile_rows};
+  const int inputs = p.pieces * Format::kPieceK, groups = inputs / (16 * Format::kGroupSteps), rows = (p.rows + tiles - 1) / tiles * tiles;
+  const InputSumParams params = {.x = reinterpret_cast<const __half*>(p.x), .out = p.input_sums, .layout = {.tiles = tiles, .k_padded = inputs}, .rows = rows};
   return launch_kernel<InputSumParams>(input_sums<Format::kGroupSteps>, params,
                                        {.grid = dim3(static_cast<unsigned>((groups + kInputSumWarps - 1) / kInputSumWarps), static_cast<unsigned>(rows / 8)),
                                         .block = dim3(kInputSumWarps * 32)}, site);

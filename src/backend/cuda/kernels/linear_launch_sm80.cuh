@@ -86,7 +86,7 @@ cudaError_t launch_wide(const ProductParams& p, int tiles, Epilogue epilogue, co
 template <class Format, int kTiles>
 cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
   if constexpr (Format::kHasMin)
-    if (const cudaError_t code = launch_input_sums<Format>(p, kTiles, site); code != cudaSuccess) return code;
+    if (const cudaError_t code = launch_input_sums<Format>(p, kTiles * 8, site); code != cudaSuccess) return code;
   if (epilogue == Epilogue::partial) return launch_shared<Format, kTiles, Epilogue::partial>(p, site);
   return epilogue == Epilogue::whole ? launch_shared<Format, kTiles, Epilogue::whole>(p, site) : cudaErrorInvalidValue;
 }
@@ -97,12 +97,16 @@ cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue,
     case 0:
       if (epilogue == Epilogue::whole) return launch_row<Format, Epilogue::whole>(p, site);
       return epilogue == Epilogue::gated ? launch_row<Format, Epilogue::gated>(p, site) : cudaErrorInvalidValue;
-    case 1: return launch_tiles<Format, 1>(p, epilogue, site);
-    case 2: return launch_tiles<Format, 2>(p, epilogue, site);
+    case 8: return launch_tiles<Format, 1>(p, epilogue, site);
+    case 16: return launch_tiles<Format, 2>(p, epilogue, site);
     case 32: case 64: case kPromptRows: return launch_wide<Format>(p, tiles, epilogue, site);
   }
   return cudaErrorInvalidValue;
 }
+
+/// Partial products leave what outliers add to a kernel of its own here.
+template <class Format>
+inline constexpr int kOutlierRows = 0;
 
 /// One row is a launch a product here.
 template <class Format>

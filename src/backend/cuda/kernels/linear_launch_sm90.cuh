@@ -29,11 +29,11 @@ cudaError_t launch_shared(const ProductParams& p, const LaunchSite& site) {
 template <class Format, int kTiles, int kUnitPieces, int kBlocks>
 constexpr int kRing = std::min(12, (226 * 1024 / kBlocks - format_static_bytes<Format>()) / SharedStage<Format, kTiles, kUnitPieces>::kBytes);
 
-/// Up to 16 rows: two blocks of 8 warps on a multiprocessor (docs/performance.md).
+/// Up to 16 rows, weights in groups: two blocks of 8 warps on a multiprocessor (docs/performance.md).
 template <class Format, int kTiles>
 cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
   if constexpr (Format::kHasMin)
-    if (const cudaError_t code = launch_input_sums<Format>(p, kTiles, site); code != cudaSuccess) return code;
+    if (const cudaError_t code = launch_input_sums<Format>(p, kTiles * 8, site); code != cudaSuccess) return code;
   constexpr int kStages = kRing<Format, kTiles, 8, 2>;
   if (epilogue == Epilogue::partial) return launch_shared<Format, kTiles, 8, 1, kStages, Epilogue::partial, 2>(p, site);
   if (epilogue == Epilogue::whole) return launch_shared<Format, kTiles, 8, 1, kStages, Epilogue::whole, 2>(p, site);
@@ -102,16 +102,32 @@ cudaError_t launch_wide(const ProductParams& p, int tiles, Epilogue epilogue, co
   return launch_prompt<Format>(p, epilogue, site);
 }
 
+/// Up to 16 rows go by the kernel of wgmma where that is faster (docs/performance.md): not where each group's sum has to be waited for, unless
+/// it has what is FewRows of the format.
+template <class Format>
+inline constexpr bool kFewByMid = Format::kGroupSteps == 0 || requires { typename Format::FewRows; };
+
+template <class Format, int kTiles>
+cudaError_t launch_few(const ProductParams& p, Epilogue epilogue, const LaunchSite& site) {
+  if constexpr (!kFewByMid<Format>) return launch_tiles<Format, kTiles>(p, epilogue, site);
+  else if constexpr (requires { typename Format::FewRows; }) return launch_mid_rows<typename Format::FewRows, kTiles * 8>(p, epilogue, site);
+  else return launch_mid_rows<Format, kTiles * 8>(p, epilogue, site);
+}
+
 /// More than one row: one row goes through launch_chain.
 template <class Format>
 cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue, const LaunchSite& site) {
   switch (tiles) {
-    case 1: return launch_tiles<Format, 1>(p, epilogue, site);
-    case 2: return launch_tiles<Format, 2>(p, epilogue, site);
+    case 8: return launch_few<Format, 1>(p, epilogue, site);
+    case 16: return launch_few<Format, 2>(p, epilogue, site);
     case 32: case 64: case kPromptRows: return launch_wide<Format>(p, tiles, epilogue, site);
   }
   return cudaErrorInvalidValue;
 }
+
+/// Rows up to which partial products add what outliers do themselves.
+template <class Format>
+inline constexpr int kOutlierRows = kFewByMid<Format> ? kBesideRows : 0;
 
 template <class Format>
 inline constexpr auto kLaunchChain = launch_chain<Format>;

@@ -1,5 +1,6 @@
-// Products of 17 to 64 rows: wgmma with dequantized weights as the register operand. Four warpgroups of 64 outputs share
-// the activations of a block; while one of them scales its sums the others keep the tensor cores busy. A fifth warpgroup copies: a few lanes of it, but registers change hands by warpgroups.
+// Products of 17 to 64 rows, and of 2 to 16 where they have no groups, or NF4's: wgmma with dequantized weights as the register operand. Four
+// warpgroups of 64 outputs share the activations of a block; while one of them scales its sums the others keep the tensor cores busy. Of a
+// fifth warpgroup two warps copy, by a few lanes, and two form what outliers add; registers change hands by warpgroups.
 //
 // The same additions as every other product kernel: a group's sum in a fresh accumulator, scaled once into its slice, slices
 // in order. Totals of more than one slice wait in shared memory: the registers hold one group and one slice.
@@ -8,6 +9,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/formats/format.cuh"
+#include "backend/cuda/kernels/outliers_beside.cuh"
 #include "backend/cuda/kernels/params.h"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/ring.cuh"
@@ -17,6 +19,16 @@ namespace quintet::cuda {
 
 inline constexpr int kMidGroups = 4, kMidThreads = (kMidGroups + 1) * 128, kMidOutputs = kMidGroups * 64;
 
+/// Rows up to which partial products add what outliers do themselves: beside the sums of more there are too few registers.
+inline constexpr int kBesideRows = 32;
+
+/// Registers of threads that compute and of the fifth warpgroup's, which start with 96 each.
+template <int kRows, Epilogue kEpilogue>
+struct MidRegisters {
+  static constexpr bool kBeside = kEpilogue == Epilogue::partial && kRows <= kBesideRows;
+  static constexpr int kCompute = !kBeside ? 112 : kRows <= 16 ? 80 : 88, kBesides = !kBeside ? 24 : kRows <= 16 ? 152 : 120;
+  static_assert(kMidGroups * kCompute + kBesides <= (kMidGroups + 1) * 96);
+};
 template <class Format, int kRows, Epilogue kEpilogue>
 struct MidRing {
   static constexpr int kActBytes = kRows * Format::kPieceK * 2;
@@ -25,8 +37,10 @@ struct MidRing {
   // Of formats with minima, the sums of the inputs' groups lie behind the weights.
   static constexpr int kSumBytes = Format::kHasMin ? Format::kPieceK / 16 / (Format::kGroupSteps ? Format::kGroupSteps : 1) * kRows * 4 : 0;
   static constexpr int kStageBytes = (kActBytes + kWeightBytes + kSumBytes + 1023) / 1024 * 1024;  // swizzled tiles want 1024
-  static constexpr int kFit = (225 * 1024 - format_static_bytes<Format>() - kTotalBytes) / kStageBytes, kStages = kFit > 8 ? 8 : kFit;
-  static constexpr int kSharedBytes = kStages * kStageBytes + kTotalBytes + 1024;
+  static constexpr int kTableBytes = format_dynamic_bytes<Format>();
+  static constexpr int kFit = (225 * 1024 - format_static_bytes<Format>() - kTableBytes - kTotalBytes) / kStageBytes;
+  static constexpr int kMost = kRows <= 16 ? 12 : 8, kStages = kFit > kMost ? kMost : kFit;
+  static constexpr int kSharedBytes = kTableBytes + kStages * kStageBytes + kTotalBytes + 1024;
   static_assert(kStages >= 2);
 };
 
@@ -35,11 +49,13 @@ template <class Format, int kRows, Epilogue kEpilogue>
 __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_constant__ ProductParams p) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   using Ring = MidRing<Format, kRows, kEpilogue>;
+  using Registers = MidRegisters<kRows, kEpilogue>;
   constexpr bool kFlows = Format::kGroupSteps == 0;
   constexpr int kSums = kRows / 2;
   constexpr int kSplit = kEpilogue == Epilogue::partial ? kSlices : 1;
-  extern __shared__ uint8_t raw[];
-  uint8_t* ring = raw + (1024 - shared_address(raw) % 1024) % 1024;
+  extern __shared__ uint8_t dynamic_memory[];
+  uint8_t* ring = dynamic_memory + Ring::kTableBytes;
+  ring += (1024 - shared_address(ring) % 1024) % 1024;
   float* totals = reinterpret_cast<float*>(ring + Ring::kStages * Ring::kStageBytes);  // [kSums][consumers]
   __shared__ __align__(8) uint64_t full[Ring::kStages], empty[Ring::kStages];
   const int units = p.n / kMidOutputs * kSplit, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -55,9 +71,12 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
   if (warp >= kMidGroups * 4) {
     // Two warps fill the ring: one asks for weights, a lane a panel, also while the previous kernel still runs; the other for
     // the inputs and their sums once that has ended.
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    take_registers<Registers::kBesides, 96>();
     constexpr int kPanelBytes = kPanel / 16 * Format::kPieceBytes;
     const int role = warp - kMidGroups * 4;
+    if constexpr (Registers::kBeside) {
+      if (role > 1 && p.outliers.begin) outliers_beside<kRows>(p, p.pieces * Format::kPieceK, threadIdx.x - (kMidGroups * 4 + 2) * 32);
+    }
     if (role > 1 || lane >= (role == 0 ? kMidGroups : Format::kHasMin ? 2 : 1)) return;
     if (role == 1) wait_for_previous();
     const int to = role == 0 ? Ring::kActBytes + lane * kPanelBytes : lane ? Ring::kActBytes + Ring::kWeightBytes : 0;
@@ -75,10 +94,12 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
     return;
   }
 
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");  // 640 threads start with 96 each
+  take_registers<Registers::kCompute, 96>();
   prepare_format<Format>(threadIdx.x, kMidGroups * 128);
   wait_for_previous();
   const int g = lane / 4, q = lane % 4;
+  uint32_t full_at = shared_address(full), empty_at = shared_address(empty);
+  keep(full_at), keep(empty_at);
   int stage = 0;
   uint32_t parity = 0;
   for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
@@ -86,7 +107,7 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sum[i] = 0;
     uint32_t a[4][4];  // fragments in turn
-    FlowingStage flowing = {.empty = empty, .lane = lane, .arriving_lanes = p.arriving_lanes};
+    FlowingStage flowing = {.empty = empty_at, .lane = lane, .arriving_lanes = p.arriving_lanes};
     int next_slice = 1;
     float* total = totals + threadIdx.x;
     for (int piece = first_piece(unit); piece < last_piece(unit); ++piece) {
@@ -100,14 +121,14 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
         }
         ++next_slice;
       }
-      barrier_wait(shared_address(&full[stage]), parity);
       const uint8_t* act = ring + stage * Ring::kStageBytes;
       const uint8_t* own = act + Ring::kActBytes + warp * Format::kPieceBytes;
-      const WgmmaOperand b = {.first = wgmma_descriptor(shared_address(act)), .rows = kRows};
+      const UniformOperand b(shared_address(act), kRows);
+      barrier_wait(full_at + stage * 8, parity);
       typename Format::Regs regs;
       regs.load(own, lane);
       if constexpr (kFlows) {
-        flow_piece<Format>(regs, b, a, sum, flowing, stage);
+        flow_piece<Format, kRows <= 16 ? 2 : 1>(regs, b, a, sum, flowing, stage);
       } else {
         const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + q * 2;
 #pragma unroll
@@ -116,7 +137,7 @@ __global__ void __launch_bounds__(kMidThreads, 1) linear_mid(const __grid_consta
           multiply_group<Format>(regs, b, group, fresh);
           add_group<Format>(own, group, g, inputs + group * kRows, fresh, sum);
         }
-        ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
+        ring_release(empty_at + stage * 8, lane, p.arriving_lanes);
       }
       if (++stage == Ring::kStages) stage = 0, parity ^= 1;
     }

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
 #pragma unroll
     for (int i = 0; i < 64; ++i) total[i] = 0, sum[i] = 0;
     uint32_t a[4][4];  // fragments in turn
-    FlowingStage flowing = {.empty = empty, .lane = lane, .arriving_lanes = p.arriving_lanes};
+    FlowingStage flowing = {.empty = shared_address(empty), .lane = lane, .arriving_lanes = p.arriving_lanes};
     int next_slice = 1;
     for (int piece = 0; piece < p.pieces; ++piece) {
       if (piece == slice_begin(p.pieces, next_slice)) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) linear_prompt(const __grid_
       typename Format::Regs regs;
       regs.load(own, lane);
       if constexpr (kFlows) {
-        flow_piece<Format>(regs, b, a, sum, flowing, stage);
+        flow_piece<Format, 1>(regs, b, a, sum, flowing, stage);
       } else {
         const float* inputs = reinterpret_cast<const float*>(act + Ring::kActBytes + Ring::kWeightBytes) + q * 2;
 #pragma unroll

@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kSharedWarps * 32, kSharedBlocks) linear_share
             for (int i = 0; i < 4; ++i) total[0][t][i] += sum[0][t][i], sum[0][t][i] = 0;
         }
         const uint8_t* at = own + d * Ring::kPieceBytes;
-        add_pieces<Format, 1, kTiles, 32>(at + warp * Format::kPieceBytes, reinterpret_cast<const uint4*>(at + Ring::kWeightBytes) + lane,
-                                          reinterpret_cast<const float*>(at + Ring::kWeightBytes + Ring::kInputBytes), lane, sum);
+        add_pieces<Format, 1, kTiles>(at + warp * Format::kPieceBytes, FragmentInputs<kTiles>{reinterpret_cast<const uint4*>(at + Ring::kWeightBytes) + lane},
+                                      reinterpret_cast<const float*>(at + Ring::kWeightBytes + Ring::kInputBytes), lane, sum);
       }
       drained = own;
       own = own == ring + (Ring::kStages - 1) * Ring::kStageBytes ? ring : own + Ring::kStageBytes;

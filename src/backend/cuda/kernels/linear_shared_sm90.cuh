@@ -1,4 +1,4 @@
-// Products of 2 to 16 rows: a block's warps share the activations, two more keep a ring of bulk copies full.
+// Products of 2 to 16 rows with weights in groups: a block's warps share the activations, two more keep a ring of bulk copies full.
 //
 // K is cut in four slices fixed by K alone (piece_product.cuh has the rule within a slice); slices are added in order, by
 // this block (Epilogue::whole) or by whoever reads the partial sums.
@@ -71,6 +71,7 @@ __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(
   prepare_format<Format>(threadIdx.x, kWarps * 32);
   wait_for_previous();  // outputs may be the previous kernel's inputs
   const int g = lane / 4, q = lane % 4;
+  SwizzledInputs<kTiles> inputs(lane);
   int stage = 0;
   uint32_t parity = 0;
   for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
@@ -91,9 +92,9 @@ __global__ void __launch_bounds__(kWarps * 32 + 64, kBlocksPerSm) linear_shared(
       }
       barrier_wait(shared_address(&full[stage]), parity);
       const uint8_t* act = ring + stage * kStageBytes;
-      const uint4* x = reinterpret_cast<const uint4*>(act) + lane;
+      inputs.begin(shared_address(act));
       const uint8_t* weights = act + kActBytes + warp * kPieces * Format::kPieceBytes;
-      add_pieces<Format, kPieces, kTiles, 32>(weights, x, reinterpret_cast<const float*>(act + kActBytes + Stage::kWeightBytes), lane, sum);
+      add_pieces<Format, kPieces, kTiles>(weights, inputs, reinterpret_cast<const float*>(act + kActBytes + Stage::kWeightBytes), lane, sum);
       ring_release(shared_address(&empty[stage]), lane, p.arriving_lanes);
       if (++stage == kStages) stage = 0, parity ^= 1;
     }

@@ -50,9 +50,17 @@ struct RowNorm {
   float eps = 0;
 };
 
+/// Weights of a matrix that are kept apart as FP16.
+struct OutlierSide {
+  const uint32_t* begin;    ///< [n + 1], or null: none; output i has entries [begin[i], begin[i + 1])
+  const uint32_t* entries;  ///< input in the lower half, FP16 value in the upper one; inputs ascending within an output
+};
+
+struct ChainProgress;
+
 struct ProductParams {
   const uint8_t* weights;  ///< panels
-  const uint4* x;          ///< activations as operand B: [k / 32][NT][32 lanes], 8 NT rows
+  const uint4* x;          ///< activations as operand B (activation.h)
   float unit;              ///< every output is multiplied by it (formats/format.cuh)
   void* out;               ///< partial: f32 [4][rows][n]; whole: f32 [rows][n]; gated: operand B of the next product
   int n;                   ///< outputs, padded to panels
@@ -68,12 +76,9 @@ struct ProductParams {
   int tile_rows;           ///< of x, where its tiles are larger than the kernel's
   float* input_sums;       ///< room for the sums of the inputs' groups (input_sums.cuh); formats with minima, more than 16 rows
   RowNorm norm;            ///< linear_row_sm80: its inputs are the norm of this, where weight is given
-};
-
-/// Weights of a matrix that are kept apart as FP16.
-struct OutlierSide {
-  const uint32_t* begin;    ///< [n + 1], or null: none; output i has entries [begin[i], begin[i + 1])
-  const uint32_t* entries;  ///< input in the lower half, FP16 value in the upper one; inputs ascending within an output
+  OutlierSide outliers;    ///< linear_mid, partial: what it adds as one more slice (outliers_beside.cuh)
+  __half* columns;         ///< room for its inputs by columns, and
+  ChainProgress* progress; ///< for how far its blocks are with them
 };
 
 /// What outliers add to a product's sums.
@@ -109,10 +114,9 @@ struct PermuteParams {
 
 struct InputSumParams {
   const __half* x;    ///< operand B, whole row tiles of it written
-  float* out;         ///< [row tiles][groups][tile_rows]
+  float* out;         ///< [row tiles][groups][rows of a tile]
   ActLayout layout;
-  int rows;           ///< a multiple of tile_rows
-  int tile_rows;      ///< of the layout
+  int rows;           ///< whole tiles
 };
 
 /// How rows of a part lie in pieces of 16: `rows` of them a piece, 16, or 8 where gate and up share pieces; they are the piece's
@@ -286,7 +290,7 @@ struct alignas(16) ChainPhase {
   };
 };
 
-/// How far the blocks of a chain are; all zero between launches.
+/// How far the blocks of a chain are, or those of a product with its outliers; all zero between launches.
 struct ChainProgress {
   uint32_t arrived;  ///< blocks that have finished phases, summed up
   uint32_t left;     ///< blocks that have ended

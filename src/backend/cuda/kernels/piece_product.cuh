@@ -17,10 +17,50 @@ constexpr int input_groups() {
   else return Format::kPieceK / 16 / Format::kGroupSteps;
 }
 
-/// sum[piece][tile] += `kPieces` pieces that lie side by side at `weights` . inputs at `x` (operand B, [k / 32][kTiles] of
-/// kLanes lanes; x points to this lane's 16 bytes). Formats with minima: input_sums [groups][8 kTiles] of the same inputs.
-template <class Format, int kPieces, int kTiles, int kLanes>
-__device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* x, const float* input_sums, int lane, float (&sum)[kPieces][kTiles][4]) {
+/// A lane's operand B of two k16 steps and kTiles tiles of 8 rows, where inputs lie as fragments, [k / 32][kTiles][32 lanes].
+template <int kTiles>
+struct FragmentInputs {
+  const uint4* x;  ///< this lane's of the piece
+  __device__ __forceinline__ void load(int pair, uint4 (&b)[kTiles]) const {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) b[t] = x[(pair * kTiles + t) * 32];
+  }
+};
+
+/// The same where they lie swizzled, [k / 64][8 kTiles rows][128 bytes].
+template <int kTiles>
+class SwizzledInputs {
+ public:
+  __device__ explicit SwizzledInputs(int lane) {
+    // Lanes 8 i to 8 i + 7 give the addresses of matrix i: rows of one of two tiles, or of the second of two steps; one of the two halves of a step.
+    const int matrix = lane / 8, row = lane % 8 + (kTiles == 2 ? matrix / 2 * 8 : 0), chunk = kTiles == 2 ? matrix % 2 : matrix;
+#pragma unroll
+    for (int i = 0; i < kOffsets; ++i) {
+      offset_[i] = row * 128 + ((chunk + i * (8 / kOffsets)) ^ row % 8) * 16;
+      keep(offset_[i]);
+    }
+  }
+  /// A piece's inputs begin at `shared`.
+  __device__ __forceinline__ void begin(uint32_t shared) { shared_ = shared; }
+  __device__ __forceinline__ void load(int pair, uint4 (&b)[kTiles]) const {
+    const uint32_t tile = shared_ + pair / 2 * kTiles * 1024;
+    if constexpr (kTiles == 1) {
+      load_matrix_x4(tile + offset_[pair % 2], b[0].x, b[0].y, b[0].z, b[0].w);
+    } else {
+      load_matrix_x4(tile + offset_[pair % 2 * 2], b[0].x, b[0].y, b[1].x, b[1].y);
+      load_matrix_x4(tile + offset_[pair % 2 * 2 + 1], b[0].z, b[0].w, b[1].z, b[1].w);
+    }
+  }
+
+ private:
+  static constexpr int kOffsets = 2 * kTiles;
+  uint32_t offset_[kOffsets], shared_ = 0;
+};
+
+/// sum[piece][tile] += `kPieces` pieces that lie side by side at `weights` . `inputs`. Formats with minima: input_sums [groups][8 kTiles] of
+/// the same inputs.
+template <class Format, int kPieces, int kTiles, class Inputs>
+__device__ __forceinline__ void add_pieces(const uint8_t* weights, const Inputs& x, const float* input_sums, int lane, float (&sum)[kPieces][kTiles][4]) {
   constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
   const int g = lane / 4;
   typename Format::Regs regs[kPieces];
@@ -39,9 +79,7 @@ __device__ __forceinline__ void add_pieces(const uint8_t* weights, const uint4* 
 #pragma unroll
     for (int within = 0; within < kGroup; ++within) {
       const int step = group * kGroup + within, half = step % 2;
-      if (half == 0)
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) b[t] = x[(step / 2 * kTiles + t) * kLanes];
+      if (half == 0) x.load(step / 2, b);
 #pragma unroll
       for (int o = 0; o < kPieces; ++o) {
         uint32_t a[4];

@@ -14,6 +14,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 /// registers that nobody needs.
 __device__ __forceinline__ void keep(int& value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
+template <class T>
+__device__ __forceinline__ void keep(T*& value) { asm volatile("" : "+l"(value)); }
 /// The warp's index, which the compiler then knows to be the same in all of its lanes.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0); }
 
@@ -59,6 +61,14 @@ __device__ __forceinline__ void wait_for_previous() {
 }
 
 #if QUINTET_CUDA_HOPPER
+/// By all threads of a warpgroup: from kNow registers each to kWanted, multiples of 8. More are waited for until other warpgroups have given
+/// theirs back.
+template <int kWanted, int kNow>
+__device__ __forceinline__ void take_registers() {
+  if constexpr (kWanted > kNow) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kWanted));
+  if constexpr (kWanted < kNow) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kWanted));
+}
+
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0],%1;" ::"r"(barrier), "r"(arrivals));
 }

@@ -27,6 +27,11 @@ __device__ __forceinline__ float4 load_l2(const float4* from) {
   asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3},[%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
   return v;
 }
+__device__ __forceinline__ uint2 load_l2(const uint2* from) {
+  uint2 v;
+  asm volatile("ld.global.cg.v2.u32 {%0,%1},[%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+  return v;
+}
 __device__ __forceinline__ uint4 load_l2(const uint4* from) {
   uint4 v;
   asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));

@@ -6,7 +6,7 @@
 namespace quintet::cuda {
 
 /// Descriptor of operand B: K-major tiles of 8 rows by 128 bytes, swizzled by 128 bytes (PTX ISA, "matrix descriptor").
-__device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t shared) {
+__device__ __forceinline__ constexpr uint64_t wgmma_descriptor(uint32_t shared) {
   return (static_cast<uint64_t>(shared & 0x3FFFF) >> 4) | (1ull << 16) | (static_cast<uint64_t>(1024 >> 4) << 32) | (1ull << 62);
 }
 /// The same of an operand whose rows of 128 bytes run along N: 64 columns, 8 rows of K an atom, `block` bytes from 64 columns to the
@@ -19,8 +19,26 @@ __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_grou
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory"); }
 
-/// Issues D[64 x N] += A . B; `accumulate` 0 starts from zero. N is twice the size of d: 32, 64 or 128 columns. kTurned: B lies turned
+/// Issues D[64 x N] += A . B; `accumulate` 0 starts from zero. N is twice the size of d: 8, 16, 32, 64 or 128 columns. kTurned: B lies turned
 /// (wgmma_descriptor_turned). Registers may be read after wgmma_wait.
+template <bool kTurned = false>
+__device__ __forceinline__ void wgmma_f16(float (&d)[4], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %9, 0;"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, p, 1, 1, %10;}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(static_cast<int>(kTurned)));
+}
+
+template <bool kTurned = false>
+__device__ __forceinline__ void wgmma_f16(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %13, 0;"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1, %14;}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(static_cast<int>(kTurned)));
+}
+
 template <bool kTurned = false>
 __device__ __forceinline__ void wgmma_f16(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int accumulate) {
   asm volatile(

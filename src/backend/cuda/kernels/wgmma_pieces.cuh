@@ -15,6 +15,19 @@ struct WgmmaOperand {
   __device__ __forceinline__ uint64_t step(int s) const { return first + static_cast<uint64_t>(s / 4 * (rows * 128 >> 4) + s % 4 * 2); }
 };
 
+/// The same, known to be one for all lanes: its descriptors are formed in uniform registers. Else each takes four instructions more, a third of a
+/// step. The shuffle that says so takes its time: call this before what is waited for anyway.
+struct UniformOperand {
+  uint32_t first;
+  int rows;
+  __device__ __forceinline__ UniformOperand(uint32_t shared, int rows_of_tile)
+      : first(__shfl_sync(0xffffffffu, static_cast<uint32_t>(wgmma_descriptor(shared)), 0)), rows(rows_of_tile) {}
+  __device__ __forceinline__ uint64_t step(int s) const {
+    constexpr uint64_t kUpperHalf = wgmma_descriptor(0) >> 32 << 32;
+    return kUpperHalf | (first + static_cast<uint32_t>(s / 4 * (rows * 128 >> 4) + s % 4 * 2));
+  }
+};
+
 /// Keeps reads and writes of d on this side of a wait.
 template <int kSums>
 __device__ __forceinline__ void hold(float (&d)[kSums]) {
@@ -24,12 +37,12 @@ __device__ __forceinline__ void hold(float (&d)[kSums]) {
 
 /// The stage of a ring that products under way still read.
 struct FlowingStage {
-  const uint64_t* empty;
+  uint32_t empty;  ///< shared address of the stages' barriers
   int lane, arriving_lanes, stage = -1;
 
   /// Once they have ended.
   __device__ __forceinline__ void drain() {
-    if (stage >= 0) ring_release(shared_address(&empty[stage]), lane, arriving_lanes);
+    if (stage >= 0) ring_release(empty + stage * 8, lane, arriving_lanes);
     stage = -1;
   }
   /// Waits for all products; then their sums may be read.
@@ -42,27 +55,29 @@ struct FlowingStage {
 };
 
 /// Formats without groups: sum += piece . inputs. The products of the piece before may be under way still, and those of this one are when
-/// it returns: FlowingStage::settle() comes before sum is read. A fragment is made while three steps' products run; `before`
+/// it returns: FlowingStage::settle() comes before sum is read. Products begin kTogether at a time, 4 steps are under way at most; `before`
 /// is drained on the way, and becomes `stage`, this piece's.
-template <class Format, int kSums>
-__device__ __forceinline__ void flow_piece(const typename Format::Regs& regs, const WgmmaOperand& b, uint32_t (&a)[4][4], float (&sum)[kSums], FlowingStage& before, int stage) {
+template <class Format, int kTogether, class Operand, int kSums>
+__device__ __forceinline__ void flow_piece(const typename Format::Regs& regs, const Operand& b, uint32_t (&a)[4][4], float (&sum)[kSums], FlowingStage& before, int stage) {
   constexpr int kSteps = Format::kPieceK / 16;
-  static_assert(Format::kGroupSteps == 0 && kSteps % 4 == 0);
+  static_assert(Format::kGroupSteps == 0 && kSteps % 4 == 0 && 4 % kTogether == 0);
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    Format::fragment(regs, step, a[step % 4]);
+  for (int step = 0; step < kSteps; step += kTogether) {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) Format::fragment(regs, step + i, a[(step + i) % 4]);
     wgmma_fence();
-    wgmma_f16(sum, a[step % 4], b.step(step), 1);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) wgmma_f16(sum, a[(step + i) % 4], b.step(step + i), 1);
     wgmma_commit();
-    wgmma_wait<3>();
-    if (step == 3) before.drain();
+    wgmma_wait<4 / kTogether - 1>();
+    if (step + kTogether == 4) before.drain();
   }
   before.stage = stage;
 }
 
 /// Formats with groups: the group's products in a fresh accumulator, all ended when it returns.
-template <class Format, int kSums>
-__device__ __forceinline__ void multiply_group(const typename Format::Regs& regs, const WgmmaOperand& b, int group, float (&fresh)[kSums]) {
+template <class Format, class Operand, int kSums>
+__device__ __forceinline__ void multiply_group(const typename Format::Regs& regs, const Operand& b, int group, float (&fresh)[kSums]) {
   constexpr int kGroup = Format::kGroupSteps;
   uint32_t a[4][4];
   Format::fragment(regs, group * kGroup, a[0]);
