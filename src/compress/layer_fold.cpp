@@ -75,6 +75,7 @@ bool LayerFold::touches(const TensorPlace& place) const {
 }
 
 void LayerFold::apply(const TensorPlace& place, const ModelConfig& config, int64_t n, int64_t k, float* values) const {
+  if (!touches(place)) return;
   if (place.part == TensorPart::attn_norm || place.part == TensorPart::mlp_norm) {
     const std::vector<float>& by = scales[place.part == TensorPart::attn_norm ? 0 : 2];
     const float one = place.plus_one ? 1 : 0;

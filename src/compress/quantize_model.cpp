@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -23,6 +26,7 @@
 #include "compress/sample_rows.h"
 #include "compress/tensor_plan.h"
 #include "compress/weight_plot.h"
+#include "compress/write_queue.h"
 #include "model/config_reader.h"
 #include "model/gguf_view.h"
 #include "quant/encode.h"
@@ -80,10 +84,12 @@ class Quantizer {
     TRY_ASSIGN(WorkFolder folder, WorkFolder::open(destination, identity, options_.restart));
     folder_ = &folder;
     Status status = work();
+    const Status written = writes_.drain();
+    if (status) status = written;
     folder_ = nullptr;
     if (!status) {
       const ErrorKind kind = status.error().kind;
-      if (done_units_ > 0 && kind != ErrorKind::bad_input) folder.keep();
+      if (saved_ && kind != ErrorKind::bad_input) folder.keep();
       return status.error();
     }
     report_.source_bytes = files_.file_bytes();
@@ -123,7 +129,7 @@ class Quantizer {
     if (!loaded.is_null()) {
       first = loaded.at("tensors").get<size_t>();
       entering = loaded.at("entering").get<int>();
-      done_units_ = 1;
+      saved_ = true;
       // Work of a version before there were any has none.
       const Json shares = loaded.value("shares", Json::object());
       for (const auto& [name, share] : shares.items()) shares_[name] = share.get<double>();
@@ -143,23 +149,29 @@ class Quantizer {
       TRY(write_unit(begin, end));
       begin = end;
       if (begin < tasks_.size()) TRY(save(begin));
-      ++done_units_;
     }
     calibration_.reset();
     if (!options_.save_importance.empty()) TRY(write_moments());
+    TRY(writes_.drain());
     return sink_->finish(describe(options_), [this] { return goes_on(); });
   }
 
-  /// Every tensor before `tensors` is on the disk, and so is what the next layer's inputs are made of.
+  /// Once what waits to be written is, every tensor before `tensors` is on the disk, and so is what the next layer's inputs are
+  /// made of.
   Status save(size_t tensors) {
-    TRY_ASSIGN(Json sink, sink_->checkpoint());
     Json report = Json::array();
     for (const TensorReport& tensor : report_.tensors) report.push_back(to_json(tensor));
-    return folder_->save({{"tensors", tensors},
-                          {"entering", calibration_ ? calibration_->entering() : 0},
-                          {"sink", std::move(sink)},
-                          {"shares", shares_},
-                          {"report", std::move(report)}});
+    Json state = {{"tensors", tensors},
+                  {"entering", calibration_ ? calibration_->entering() : 0},
+                  {"sink", nullptr},
+                  {"shares", shares_},
+                  {"report", std::move(report)}};
+    return writes_.push([this, state = std::move(state)]() mutable -> Status {
+      TRY_ASSIGN(state["sink"], sink_->checkpoint());
+      TRY(folder_->save(state));
+      saved_ = true;
+      return {};
+    });
   }
 
   void warn_of_source() const {
@@ -244,7 +256,6 @@ class Quantizer {
     }
     calibration_.reset();
     shares_ = chooser.choose(static_cast<uint64_t>(room));
-    ++done_units_;
     return save(0);
   }
 
@@ -331,12 +342,16 @@ class Quantizer {
       TRY(calibration_->load(layer));
       TRY(options_.is_gptq() ? calibrate_and_quantize(layer, begin, end) : observe(layer, begin, end));
     }
-    for (size_t i = begin; i < end; ++i) TRY(write_tensor(i));
+    for (size_t i = begin; i < end; ++i) {
+      if (i + 1 < tasks_.size()) read_ahead(tasks_[i + 1].tensor->weight.bytes);
+      TRY(write_tensor(i));
+    }
     return {};
   }
 
   /// All inputs in one pass of the layer as the source has it.
   Status observe(int32_t layer, size_t begin, size_t end) {
+    TRY(writes_.drain());  // the states that the layer before left take the place of those that the last saved work needs
     TRY_ASSIGN(statistics_, calibration_->pass({.inputs = {true, true, true, true}, .advance = true}));
     TRY(check_statistics(source_, layer, statistics_));
     if (!options_.save_importance.empty()) TRY(keep_moments(layer, begin, end));
@@ -362,6 +377,7 @@ class Quantizer {
       if (options_.true_sequential) TRY(replace(input));
     }
     for (int input = 0; input < kLayerInputs && !options_.true_sequential; ++input) TRY(replace(input));
+    TRY(writes_.drain());  // as in observe()
     TRY_ASSIGN(statistics_, calibration_->pass({.advance = true}));
     return {};
   }
@@ -393,29 +409,38 @@ class Quantizer {
                         .weights = weight.n * weight.k,
                         .note = task.note};
     if (!task.changed && !fold_.touches(task.place)) {
-      QuantizedMatrix made;
-      TRY_ASSIGN(const HostWeight whole, made_of(weight, made));
+      const auto made = std::make_shared<QuantizedMatrix>();
+      TRY_ASSIGN(const HostWeight whole, made_of(weight, *made));
       TRY(check_side_data(whole));
       if (!whole.in_perm.empty())
         return bad_input(fmt::format("tensor {}: found inputs in another order (act-order), allowed are tensors that are "
                                      "compressed anew or lie in order",
                                      weight.name));
       if (is_dense(whole.format)) TRY(check_finite(whole));
-      TRY(sink_->add(planned_[index], whole));
+      TRY(writes_.push([this, index, whole, made]() -> Status {
+        TRY(sink_->add(planned_[index], whole));
+        drop_pages(whole.bytes);
+        return {};
+      }));
       report.bytes = weight.stored_bytes();
     } else {
       if (!made_.contains(index)) TRY(quantize(index));
-      const Made& made = made_.at(index);
-      const HostWeight view = made.matrix.view(weight.name);
-      TRY(sink_->add(planned_[index], view));
-      report.bytes = view.stored_bytes();
-      report.outliers = static_cast<int64_t>(made.matrix.outlier_column.size());
-      report.error = made.error;
-      report.plot = made.plot;
-      if (!made.matrix.note.empty()) report.note += (report.note.empty() ? "" : "; ") + made.matrix.note;
+      const auto made = std::make_shared<Made>(std::move(made_.at(index)));
       made_.erase(index);
+      const HostWeight view = made->matrix.view(weight.name);
+      report.bytes = view.stored_bytes();
+      report.outliers = static_cast<int64_t>(made->matrix.outlier_column.size());
+      report.error = made->error;
+      report.plot = made->plot;
+      if (!made->matrix.note.empty()) report.note += (report.note.empty() ? "" : "; ") + made->matrix.note;
+      TRY(writes_.push([this, index, view, made]() -> Status {
+        TRY(sink_->add(planned_[index], view));
+        const std::lock_guard lock(spare_mutex_);
+        spare_blocks_ = std::move(made->matrix.blocks);
+        return {};
+      }));
+      drop_pages(weight.bytes);
     }
-    drop_pages(weight.bytes);
     done_bytes_ += weight.stored_bytes();
     if (hooks_.on_tensor) hooks_.on_tensor(report);
     note_done(std::move(report));
@@ -445,14 +470,6 @@ class Quantizer {
     report_.tensors.push_back(std::move(report));
   }
 
-  /// GGUF's formats look at no more than a block: what is worked on then stays in the processor's caches. A plot is of the
-  /// first rows, as many as there are room for.
-  int64_t weights_at_once() const {
-    constexpr int64_t kOfThread = int64_t{1} << 20;
-    const bool by_blocks = options_.method == QuantizeMethod::gguf && !options_.plots;
-    return by_blocks ? std::min(kOfThread * thread_count(options_.threads), options_.weights_at_once) : options_.weights_at_once;
-  }
-
   Status quantize(size_t index) {
     const TensorTask& task = tasks_[index];
     const HostWeight& weight = task.tensor->weight;
@@ -463,37 +480,136 @@ class Quantizer {
     if (task.place.input() >= 0) TRY(prepare_for_gptq(task));
     // A scale of the whole tensor needs all of it.
     const bool whole = options_.method == QuantizeMethod::rtn && options_.granularity == Granularity::tensor;
-    const int64_t rows_at_once = whole ? weight.n : std::max<int64_t>(1, weights_at_once() / weight.k);
+    const int64_t rows_at_once = whole ? weight.n : std::max<int64_t>(1, options_.weights_at_once / weight.k);
     Made made;
     OutputError error;
-    std::vector<float> values(static_cast<size_t>(std::min(rows_at_once, weight.n) * weight.k));
     for (int64_t first = 0; first < weight.n; first += rows_at_once) {
       const int64_t count = std::min(rows_at_once, weight.n - first);
       QuantizedMatrix source;
       TRY_ASSIGN(const HostWeight part,
                  made_of(count == weight.n ? weight : weight.slice_rows(first, count), source));
       TRY(check_side_data(part));
-      parallel_for(count, options_.threads,
-                   [&](int64_t row) { decode_row(part, row, values.data() + row * weight.k); });
-      const MatrixToQuantize matrix{.name = weight.name,
-                                    .n = count,
-                                    .k = weight.k,
-                                    .weights = values.data(),
-                                    .moments = moments,
-                                    .threads = options_.threads,
-                                    .first_row = first};
-      TRY(check_weights(matrix));
-      TensorPlace place = task.place;
-      place.first_row += first;
-      fold_.apply(place, config_, count, weight.k, values.data());
-      TRY_ASSIGN(QuantizedMatrix rows, quantize(matrix, task));
-      const OutputError of_rows = output_error(matrix, rows);
+      const Stretch of{.task = task, .rows = part, .first_row = first, .moments = moments};
+      OutputError of_rows;
+      // A plot is of the first rows, as many as there are room for.
+      TRY(rows_stand_alone(task) && !options_.plots ? quantize_by_rows(of, made, of_rows) : quantize_at_once(of, made, of_rows));
       error.lost += of_rows.lost, error.had += of_rows.had;
-      if (options_.plots && first == 0) made.plot = plot_of(matrix, rows, task.place.layer);
-      append_rows(made.matrix, std::move(rows));
     }
     made.error = error.relative();
     made_.emplace(index, std::move(made));
+    return {};
+  }
+
+  /// Some rows of a tensor, or all.
+  struct Stretch {
+    const TensorTask& task;
+    const HostWeight& rows;
+    int64_t first_row;
+    std::span<const float> moments;
+  };
+
+  /// As floats, scales folded in.
+  void read_rows(const Stretch& part, int64_t first, int64_t count, float* values) const {
+    for (int64_t row = 0; row < count; ++row) decode_row(part.rows, first + row, values + row * part.rows.k);
+    TensorPlace place = part.task.place;
+    place.first_row += part.first_row + first;
+    fold_.apply(place, config_, count, part.rows.k, values);
+  }
+
+  Status quantize_at_once(const Stretch& part, Made& made, OutputError& error) {
+    const int64_t n = part.rows.n, k = part.rows.k;
+    std::vector<float> values(static_cast<size_t>(n * k));
+    parallel_for(n, options_.threads, [&](int64_t row) { read_rows(part, row, 1, values.data() + row * k); });
+    const MatrixToQuantize matrix = matrix_of(part, 0, n, values.data(), options_.threads);
+    TRY(check_weights(matrix));
+    TRY_ASSIGN(QuantizedMatrix rows, quantize(matrix, part.task));
+    error = output_error(matrix, rows);
+    if (options_.plots && part.first_row == 0) made.plot = plot_of(matrix, rows, part.task.place.layer);
+    append_rows(made.matrix, std::move(rows));
+    return {};
+  }
+
+  MatrixToQuantize matrix_of(const Stretch& part, int64_t first, int64_t count, const float* values, int threads) const {
+    return {.name = part.rows.name,
+            .n = count,
+            .k = part.rows.k,
+            .weights = values,
+            .moments = part.moments,
+            .threads = threads,
+            .first_row = part.first_row + first};
+  }
+
+  /// Whether no row's codes depend on other rows, but for which weights are outliers by magnitude.
+  bool rows_stand_alone(const TensorTask& task) const {
+    if (!task.integers) return true;
+    if (options_.method == QuantizeMethod::rtn) return options_.granularity != Granularity::tensor;
+    if (task.place.input() >= 0 && (gptq_ || on_device_ == OnDevice::factor)) return false;
+    return options_.select == OutlierSelect::magnitude || share_of(task) == 0;
+  }
+
+  std::vector<uint8_t> spare_blocks(size_t bytes) {
+    std::vector<uint8_t> blocks;
+    {
+      const std::lock_guard lock(spare_mutex_);
+      blocks = std::exchange(spare_blocks_, {});
+    }
+    if (blocks.capacity() < bytes) blocks = {};  // not copied into what is larger
+    blocks.resize(bytes);
+    return blocks;
+  }
+
+  /// A few rows at a time from the file to their blocks and errors, each time on one thread: what is worked on stays in the
+  /// processor's caches, and nothing is as large as the tensor but its result.
+  Status quantize_by_rows(const Stretch& part, Made& made, OutputError& error) {
+    constexpr int64_t kWeightsAtOnce = int64_t{1} << 16, kRowsOfEncoder = 16;  // whole batches of it, whatever rows are long
+    const int64_t n = part.rows.n, k = part.rows.k;
+    const bool encoder = options_.method == QuantizeMethod::gguf;
+    const int64_t rows_at_once = encoder ? kRowsOfEncoder : std::max<int64_t>(1, kWeightsAtOnce / k);
+    const int64_t chunks = (n + rows_at_once - 1) / rows_at_once;
+    LargestWeights largest;
+    if (part.task.integers && options_.has_outliers() && options_.select == OutlierSelect::magnitude)
+      largest = LargestWeights::find({.n = n, .k = k, .read = [&](int64_t first, int64_t count, float* out) {
+                                        read_rows(part, first, count, out);
+                                      }},
+                                     share_of(part.task), options_.threads);
+    const auto row_bytes = static_cast<size_t>(format_bytes_of(part.task.format, static_cast<uint64_t>(k)));
+    QuantizedMatrix all{.format = part.task.format, .n = n, .k = k};
+    all.blocks = spare_blocks(static_cast<size_t>(n) * row_bytes);
+    std::vector<QuantizedMatrix> side(static_cast<size_t>(chunks));  ///< without their blocks
+    std::vector<OutputError> errors(static_cast<size_t>(n));
+    std::mutex mutex;
+    int64_t failed_chunk = chunks;
+    Status failed;
+    parallel_for(chunks, options_.threads, [&](int64_t chunk) {
+      const int64_t first = chunk * rows_at_once, count = std::min(rows_at_once, n - first);
+      const auto values = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count * k));
+      read_rows(part, first, count, values.get());
+      const MatrixToQuantize matrix = matrix_of(part, first, count, values.get(), 1);
+      const auto work = [&]() -> Status {
+        TRY(check_weights(matrix));
+        // Which rows hold how many of equal largest weights is counted from the part's first one.
+        MatrixToQuantize counted = matrix;
+        counted.first_row = first;
+        auto& rows = side[static_cast<size_t>(chunk)];
+        if (largest.empty()) {
+          TRY_ASSIGN(rows, quantize(matrix, part.task));
+        } else {
+          rows = quantize_without(counted, *part.task.integers, largest);
+        }
+        errors_of_rows(matrix, rows, {errors.data() + first, static_cast<size_t>(count)});
+        std::memcpy(all.blocks.data() + static_cast<size_t>(first) * row_bytes, rows.blocks.data(), rows.blocks.size());
+        rows.blocks = {};
+        return {};
+      };
+      const Status status = work();
+      if (status) return;
+      const std::lock_guard lock(mutex);
+      if (chunk < failed_chunk) failed_chunk = chunk, failed = status;
+    });
+    if (failed_chunk < chunks) return failed;
+    for (const OutputError& row : errors) error.lost += row.lost, error.had += row.had;
+    for (const QuantizedMatrix& rows : side) append_side_data(all, rows);
+    append_rows(made.matrix, std::move(all));
     return {};
   }
 
@@ -548,9 +664,12 @@ class Quantizer {
   std::map<size_t, Made> made_;  ///< compressed and not written yet, by index of the task
 
   bool calibration_warned_ = false;  ///< once: outliers that are shared out walk over the model twice
-  int done_units_ = 0;
+  std::atomic<bool> saved_ = false;  ///< there is something to go on from
   uint64_t all_bytes_ = 0, done_bytes_ = 0;
   QuantizeReport report_;
+  std::mutex spare_mutex_;
+  std::vector<uint8_t> spare_blocks_;  ///< of a tensor that is written: memory that is there already
+  WriteQueue writes_;  ///< the last member: its jobs use the others
 };
 
 }  // namespace

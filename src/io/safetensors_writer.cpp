@@ -1,6 +1,7 @@
 // Tensors' bytes first, their header last.
 #include "io/safetensors_writer.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -82,6 +83,8 @@ Status SafetensorsWriter::add(std::string_view name, std::string_view dtype,
   header_ += fmt::format(",{}:{}", nlohmann::ordered_json(std::string(name)).dump(), entry.dump());
   data_bytes_ += bytes.size();
   if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) return failure();
+  // The disk begins now, not when everything is there.
+  (void)::sync_file_range(::fileno(file_), 0, 0, SYNC_FILE_RANGE_WRITE);
   return {};
 }
 

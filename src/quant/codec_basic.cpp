@@ -4,6 +4,7 @@
 
 #include "quant/blocks.h"
 #include "quant/codecs.h"
+#include "quant/row_kernels.h"
 
 namespace quintet {
 
@@ -12,18 +13,7 @@ void decode_f32(const uint8_t* in, size_t blocks, float* out) {
   if (blocks > 0) std::memcpy(out, in, blocks * sizeof(float));
 }
 
-/// What f16_to_f32() gives, without a branch: whole models are read through this, and so it takes whole vectors.
-void decode_f16(const uint8_t* in, size_t blocks, float* out) {
-  constexpr uint32_t kSmallest = 113u << 23;  // 2^-14, below which halves are subnormal
-  for (size_t i = 0; i < blocks; ++i) {
-    const uint32_t bits = load_u16(in + 2 * i), magnitude = (bits & 0x7FFFu) << 13;
-    // The mantissa of a subnormal half stands behind a 1 that is then taken away again.
-    const float subnormal = std::bit_cast<float>(magnitude + kSmallest) - std::bit_cast<float>(kSmallest);
-    const uint32_t normal = magnitude + (magnitude < (31u << 23) ? 112u << 23 : 224u << 23);
-    const uint32_t value = magnitude < (1u << 23) ? std::bit_cast<uint32_t>(subnormal) : normal;
-    out[i] = std::bit_cast<float>(value | (bits & 0x8000u) << 16);
-  }
-}
+void decode_f16(const uint8_t* in, size_t blocks, float* out) { row_kernels().decode_f16(in, blocks, out); }
 
 void decode_bf16(const uint8_t* in, size_t blocks, float* out) {
   for (size_t i = 0; i < blocks; ++i) out[i] = bf16_to_f32(load_u16(in + 2 * i));

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "quant/blocks.h"
 #include "quant/codecs.h"
+#include "quant/row_kernels.h"
 
 namespace quintet {
 namespace {
@@ -87,14 +88,12 @@ void pack_codes(const IntegerFormat& format, const uint8_t* codes, uint8_t* bloc
 
 void decode_integer_blocks(const IntegerFormat& format, const uint8_t* in, size_t blocks, float* out) {
   QUINTET_CHECK(format.group <= kMaxGroup, "groups of {}", format.group);
+  const RowKernels& kernels = row_kernels();
   uint8_t codes[kMaxGroup];
-  for (size_t block = 0; block < blocks; ++block, in += format.block_bytes()) {
+  for (size_t block = 0; block < blocks; ++block, in += format.block_bytes(), out += format.group) {
     unpack_codes(format, in, codes);
-    const float d = load_f16(in), m = format.minimum ? load_f16(in + 2) : 0;
-    for (int i = 0; i < format.group; ++i, ++out) {
-      const float scaled = d * static_cast<float>(static_cast<int>(codes[i]) - format.code_offset());
-      *out = format.minimum ? scaled + m : scaled;
-    }
+    const IntegerRange range{.scale = load_f16(in), .minimum = format.minimum ? load_f16(in + 2) : 0};
+    kernels.decode(format, codes, 1, &range, out);
   }
 }
 

@@ -10,8 +10,6 @@
 namespace quintet {
 namespace {
 
-constexpr int kFactors = 17;
-constexpr float kFactorStep = 0.025f;
 constexpr size_t kMaxValues = 128;
 
 float as_half(float value) { return f16_to_f32(f32_to_f16(value)); }
@@ -78,8 +76,8 @@ IntegerRange search_range(const IntegerFormat& format, std::span<const float> va
   const Extent extent = extent_of(values, kept);
   IntegerRange best = range_of(format, extent);
   float least = INFINITY;
-  for (int i = 0; i < kFactors; ++i) {
-    const IntegerRange range = range_of(format, extent, 1 - kFactorStep * static_cast<float>(i));
+  for (int i = 0; i < kRangeFactors; ++i) {
+    const IntegerRange range = range_of(format, extent, range_factor(i));
     if (range.scale == 0) break;
     const float error = weighted_error(format, range, values.data(), weight.data(), values.size());
     if (error < least) least = error, best = range;

@@ -41,7 +41,11 @@ Extent extent_of(std::span<const float> values, const uint8_t* kept);
 /// The range that covers `factor` of the extent about its middle (asymmetric) or about zero.
 IntegerRange range_of(const IntegerFormat& format, const Extent& extent, float factor = 1);
 
-/// The range among factors 1, 0.975, ... 0.6 with the least error sum weight * (value - rounded)^2 (Frantar
+/// The factors that search_range() tries: 1, 0.975, ... 0.6.
+inline constexpr int kRangeFactors = 17;
+inline float range_factor(int i) { return 1 - 0.025f * static_cast<float>(i); }
+
+/// The range among those factors with the least error sum weight * (value - rounded)^2 (Frantar
 /// et al. call it MSE search; the weights are second moments of the inputs). `weights` may be null: all 1.
 IntegerRange search_range(const IntegerFormat& format, std::span<const float> values, const float* weights,
                           const uint8_t* kept);

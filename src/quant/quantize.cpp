@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "base/check.h"
 #include "base/parallel.h"
 #include "quant/quantize_rows.h"
+#include "quant/row_kernels.h"
 #include "tensor/half.h"
 
 namespace quintet {
@@ -38,11 +37,9 @@ HostWeight QuantizedMatrix::view(std::string_view name) const {
 
 Status check_weights(const MatrixToQuantize& matrix) {
   std::vector<uint8_t> bad(static_cast<size_t>(matrix.n));
+  const RowKernels& kernels = row_kernels();
   parallel_for(matrix.n, matrix.threads, [&](int64_t row) {
-    const float* values = matrix.weights + row * matrix.k;
-    int any = 0;  // no way out of the loop, so that it takes whole vectors
-    for (int64_t i = 0; i < matrix.k; ++i) any |= !(std::abs(values[i]) <= kLargestWeight);
-    bad[static_cast<size_t>(row)] = any != 0;
+    bad[static_cast<size_t>(row)] = !kernels.all_within(matrix.weights + row * matrix.k, static_cast<size_t>(matrix.k), kLargestWeight);
   });
   const auto first = std::ranges::find(bad, 1);
   if (first == bad.end()) return {};
@@ -80,55 +77,41 @@ QuantizedMatrix quantize_rtn(const MatrixToQuantize& matrix, const IntegerFormat
   const std::span all(matrix.weights, static_cast<size_t>(matrix.n) * k);
   const IntegerRange whole =
       granularity == Granularity::tensor ? range_of(format, extent_of(all, nullptr)) : IntegerRange{};
+  const RowKernels& kernels = row_kernels();
   parallel_for(matrix.n, matrix.threads, [&](int64_t row) {
     const auto values = all.subspan(static_cast<size_t>(row) * k, k);
+    const RowGroups of{.format = format, .groups = groups, .values = values.data()};
     std::vector<IntegerRange> ranges(groups, whole);
     if (granularity == Granularity::channel)
       ranges.assign(groups, range_of(format, extent_of(values, nullptr)));
-    std::vector<uint8_t> codes(k);
-    for (size_t g = 0; g < groups; ++g) {
-      const auto group =
-          values.subspan(g * static_cast<size_t>(format.group), static_cast<size_t>(format.group));
-      if (granularity == Granularity::group) ranges[g] = range_of(format, extent_of(group, nullptr));
-      for (size_t i = 0; i < group.size(); ++i)
-        codes[g * group.size() + i] = static_cast<uint8_t>(nearest_code(format, ranges[g], group[i]));
+    if (granularity == Granularity::group) {
+      std::vector<Extent> extents(groups);
+      kernels.extents(of, extents.data());
+      for (size_t g = 0; g < groups; ++g) ranges[g] = range_of(format, extents[g]);
     }
+    std::vector<uint8_t> codes(k);
+    kernels.round(of, ranges.data(), codes.data());
     writer.write(row, ranges.data(), codes.data());
   });
   return writer.finish();
 }
 
-namespace {
-
-/// Of one row. Eight sums side by side: one alone would wait for each addition.
-OutputError error_of_row(const float* weights, const float* decoded, const float* moments, size_t count) {
-  constexpr size_t kSums = 8;
-  std::array<double, kSums> lost{}, had{};
-  const auto add = [&](size_t i, size_t sum) {
-    const double moment = moments[i], weight = weights[i], error = weight - decoded[i];
-    lost[sum] += moment * error * error;
-    had[sum] += moment * weight * weight;
-  };
-  size_t i = 0;
-  for (; i + kSums <= count; i += kSums)
-    for (size_t sum = 0; sum < kSums; ++sum) add(i + sum, sum);
-  for (; i < count; ++i) add(i, 0);
-  return {.lost = std::accumulate(lost.begin(), lost.end(), 0.0), .had = std::accumulate(had.begin(), had.end(), 0.0)};
-}
-
-}  // namespace
-
-OutputError output_error(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized) {
+void errors_of_rows(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized, std::span<OutputError> rows) {
   const HostWeight view = quantized.view(matrix.name);
   const auto k = static_cast<size_t>(matrix.k);
-  const std::vector<float> ones(matrix.moments.empty() ? k : 0, 1.0f);
-  const float* moments = matrix.moments.empty() ? ones.data() : matrix.moments.data();
-  std::vector<OutputError> rows(static_cast<size_t>(matrix.n));
+  const float* moments = matrix.moments.empty() ? nullptr : matrix.moments.data();
+  const RowKernels& kernels = row_kernels();
   parallel_for(matrix.n, matrix.threads, [&](int64_t row) {
     std::vector<float> decoded(k);
     decode_row(view, row, decoded.data());
-    rows[static_cast<size_t>(row)] = error_of_row(matrix.weights + row * matrix.k, decoded.data(), moments, k);
+    OutputError& of = rows[static_cast<size_t>(row)];
+    kernels.errors(matrix.weights + row * matrix.k, decoded.data(), moments, k, &of.lost, &of.had);
   });
+}
+
+OutputError output_error(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized) {
+  std::vector<OutputError> rows(static_cast<size_t>(matrix.n));
+  errors_of_rows(matrix, quantized, rows);
   OutputError all;
   for (const OutputError& row : rows) all.lost += row.lost, all.had += row.had;
   return all;
@@ -142,15 +125,20 @@ void append_rows(QuantizedMatrix& to, QuantizedMatrix&& rows) {
   QUINTET_CHECK(to.format == rows.format && to.k == rows.k && to.outlier_begin.empty() == rows.outlier_begin.empty() &&
                     to.in_perm == rows.in_perm,
                 "rows of {} x {} below {} x {}", rows.n, rows.k, to.n, to.k);
+  to.blocks.insert(to.blocks.end(), rows.blocks.begin(), rows.blocks.end());
+  to.n += rows.n;
+  append_side_data(to, rows);
+}
+
+void append_side_data(QuantizedMatrix& to, const QuantizedMatrix& rows) {
   const auto append = [](auto& all, const auto& more) { all.insert(all.end(), more.begin(), more.end()); };
   const auto entries = static_cast<uint32_t>(to.outlier_column.size());
+  if (to.outlier_begin.empty() && !rows.outlier_begin.empty()) to.outlier_begin.push_back(0);
   for (size_t i = 1; i < rows.outlier_begin.size(); ++i) to.outlier_begin.push_back(entries + rows.outlier_begin[i]);
   append(to.outlier_column, rows.outlier_column);
   append(to.outlier_value, rows.outlier_value);
-  append(to.blocks, rows.blocks);
   append(to.row_scales, rows.row_scales);
-  if (to.note.empty()) to.note = std::move(rows.note);
-  to.n += rows.n;
+  if (to.note.empty()) to.note = rows.note;
 }
 
 }  // namespace quintet

@@ -73,6 +73,30 @@ struct OutlierOptions {
 QuantizedMatrix quantize_outlier(const MatrixToQuantize& matrix, const IntegerFormat& format,
                                  const OutlierOptions& options);
 
+/// Rows of a matrix [n, k] that are made when they are needed.
+struct RowsToRead {
+  int64_t n = 0, k = 0;
+  /// Rows [first, first + count) into out [count, k]; called from several threads at once.
+  std::function<void(int64_t first, int64_t count, float* out)> read;
+};
+
+/// The share of a matrix's weights that is largest, of equal ones the first; found without a copy of the matrix.
+class LargestWeights {
+ public:
+  static LargestWeights find(const RowsToRead& rows, double share, int threads);
+  bool empty() const { return equals_.empty(); }
+  /// kept [k]: 0 for those of a row.
+  void mark(int64_t row, std::span<const float> values, uint8_t* kept) const;
+
+ private:
+  uint32_t key_ = 0;              ///< of the least of them
+  std::vector<uint32_t> equals_;  ///< how many with this key each row gives
+};
+
+/// As quantize_outlier(magnitude), some rows at a time: `largest` are those of the whole matrix, in which these rows begin with
+/// first_row.
+QuantizedMatrix quantize_without(const MatrixToQuantize& matrix, const IntegerFormat& format, const LargestWeights& largest);
+
 /// AWQ's scales s [k] for the inputs of weights (quant/quantize_awq.cpp): s_j = (sizes_j / mean)^(a / 2) about 1, a the
 /// twentieth of 1 for which rounding s_j w_j in searched ranges loses least of the output, by the rows' moments. `sizes` [k]
 /// are second moments, too: those of the rows, or what several inputs have in common.
@@ -134,8 +158,12 @@ struct OutputError {
   double relative() const { return had > 0 ? lost / had : 0; }
 };
 OutputError output_error(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized);
+/// The same of each row.
+void errors_of_rows(const MatrixToQuantize& matrix, const QuantizedMatrix& quantized, std::span<OutputError> rows);
 
 /// Puts the rows of another matrix of the same format and width below those of `to`; an empty `to` becomes them.
 void append_rows(QuantizedMatrix& to, QuantizedMatrix&& rows);
+/// The same of all but the blocks and the number of rows, which are there already.
+void append_side_data(QuantizedMatrix& to, const QuantizedMatrix& rows);
 
 }  // namespace quintet

@@ -4,6 +4,7 @@
 
 #include "base/parallel.h"
 #include "quant/quantize_rows.h"
+#include "quant/row_kernels.h"
 
 namespace quintet {
 namespace {
@@ -32,20 +33,25 @@ std::vector<float> scales_of(std::span<const float> moments, float exponent) {
 /// What a row loses when its scaled form is rounded, inputs taken as uncorrelated.
 double row_error(const float* row, const MatrixToQuantize& matrix, const IntegerFormat& format,
                  const std::vector<float>& scales) {
-  const auto group = static_cast<size_t>(format.group);
-  std::vector<float> values(group), weights(group);
+  const auto k = static_cast<size_t>(matrix.k), groups = k / static_cast<size_t>(format.group);
+  std::vector<float> values(k), weights(k), decoded(k);
+  for (size_t i = 0; i < k; ++i) {
+    values[i] = row[i] * scales[i];
+    weights[i] = matrix.moments[i] / (scales[i] * scales[i]);
+  }
+  const RowKernels& kernels = row_kernels();
+  const RowGroups of{.format = format, .groups = groups, .values = values.data(), .weights = weights.data()};
+  std::vector<Extent> extents(groups);
+  std::vector<IntegerRange> ranges(groups);
+  std::vector<uint8_t> codes(k);
+  kernels.extents(of, extents.data());
+  kernels.search(of, extents.data(), ranges.data());
+  kernels.round(of, ranges.data(), codes.data());
+  kernels.decode(format, codes.data(), groups, ranges.data(), decoded.data());
   double sum = 0;
-  for (size_t begin = 0; begin < static_cast<size_t>(matrix.k); begin += group) {
-    for (size_t i = 0; i < group; ++i) {
-      const float scale = scales[begin + i];
-      values[i] = row[begin + i] * scale;
-      weights[i] = matrix.moments[begin + i] / (scale * scale);
-    }
-    const IntegerRange range = search_range(format, values, weights.data(), nullptr);
-    for (size_t i = 0; i < group; ++i) {
-      const float error = values[i] - value_of(format, range, nearest_code(format, range, values[i]));
-      sum += static_cast<double>(weights[i]) * error * error;
-    }
+  for (size_t i = 0; i < k; ++i) {
+    const float error = values[i] - decoded[i];
+    sum += static_cast<double>(weights[i]) * error * error;
   }
   return sum;
 }

@@ -151,7 +151,7 @@ QuantizedMatrix quantize_gptq(const MatrixToQuantize& matrix, const IntegerForma
   QUINTET_CHECK(inputs.k == k, "tensor {}: {} inputs, and a Hessian of {}", matrix.name, k, inputs.k);
   MatrixToQuantize weighted = matrix;
   weighted.moments = inputs.moments;
-  const OutlierChoice choice = choose_outliers(weighted, format, {.share = outlier_share});
+  const OutlierChoice choice = choose_outliers(weighted, format, outlier_share);
 
   RowWriter writer(matrix, format);
   std::vector<float> changed(choice.kept.empty() ? 0 : static_cast<size_t>(matrix.n * k));
@@ -167,7 +167,7 @@ QuantizedMatrix quantize_gptq(const MatrixToQuantize& matrix, const IntegerForma
     }
   });
   QuantizedMatrix quantized = writer.finish();
-  add_outliers(choice, quantized, changed.data());
+  add_outliers(choice, quantized, changed.data(), matrix.threads);
   quantized.note = inputs.note;
   return quantized;
 }

@@ -32,11 +32,11 @@ struct OutlierChoice {
     return kept.empty() ? nullptr : kept.data() + row * k;
   }
 };
-OutlierChoice choose_outliers(const MatrixToQuantize& matrix, const IntegerFormat& format,
-                              const OutlierOptions& options);
+/// As quantize_outlier(activation).
+OutlierChoice choose_outliers(const MatrixToQuantize& matrix, const IntegerFormat& format, double share);
 
 /// Fills in the outliers of a matrix: value minus what its code decodes to. `value(row, column)` is the
 /// weight to keep.
-void add_outliers(const OutlierChoice& choice, QuantizedMatrix& quantized, const float* values);
+void add_outliers(const OutlierChoice& choice, QuantizedMatrix& quantized, const float* values, int threads);
 
 }  // namespace quintet

@@ -239,7 +239,7 @@ TEST_F(CudaGptq, RangesAreTheCpusBitForBit) {
       format.whole_zero = whole_zero;
       const auto made = solver_->quantize(matrix(odd), format, 0);
       ASSERT_TRUE(made) << made.error().message;
-      const OutlierChoice wanted = choose_outliers(matrix(odd, moments), format, {.share = 0});
+      const OutlierChoice wanted = choose_outliers(matrix(odd, moments), format, 0);
       const auto block_bytes = static_cast<size_t>(format.block_bytes());
       size_t different = 0;
       for (size_t g = 0; g < wanted.ranges.size(); ++g) {

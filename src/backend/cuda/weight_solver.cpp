@@ -78,7 +78,7 @@ class CudaWeightSolver : public WeightSolver {
     RowWriter writer(matrix, format);
     parallel_for(n, matrix.threads, [&](int64_t row) { writer.write(row, choice.ranges.data() + row * groups, codes.data() + row * k); });
     QuantizedMatrix quantized = writer.finish();
-    add_outliers(choice, quantized, changed.data());
+    add_outliers(choice, quantized, changed.data(), matrix.threads);
     quantized.note = note_;
     return quantized;
   }
