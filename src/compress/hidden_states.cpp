@@ -14,6 +14,8 @@ namespace quintet {
 namespace {
 
 constexpr const char* kNames[2] = {"hidden-0.f32", "hidden-1.f32"};
+constexpr double kBytesPerSecond = 1e9;  // of a disk, until it is known better
+constexpr double kSavingShare = 20;      // of the time at most one such part goes into saving
 
 /// A mapping of the file's first `bytes`, with room on the disk: a write into a hole of a full disk would be SIGBUS.
 Result<float*> map_file(const std::string& path, size_t bytes) {
@@ -32,31 +34,65 @@ Result<float*> map_file(const std::string& path, size_t bytes) {
 
 }  // namespace
 
+Status HiddenStates::map(int file) {
+  if (maps_[file]) return {};
+  TRY_ASSIGN(float* const data, map_file(fmt::format("{}/{}", folder_, kNames[file]), bytes()));
+  maps_[file] = Map(data, {bytes()});
+  return {};
+}
+
+void HiddenStates::Unmap::operator()(float* map) const { ::munmap(map, bytes); }
+
 Result<HiddenStates> HiddenStates::open(const std::string& folder, const Shape& shape) {
   HiddenStates states(folder, shape);
-  for (int i = 0; i < shape.files; ++i) {
-    TRY_ASSIGN(states.maps_[i], map_file(fmt::format("{}/{}", folder, kNames[i]), states.bytes()));
-  }
+  for (int i = 0; i < shape.files; ++i) TRY(states.map(i));
   return states;
 }
 
-HiddenStates::HiddenStates(HiddenStates&& other) noexcept
-    : folder_(std::move(other.folder_)), shape_(other.shape_) {
-  for (int i = 0; i < 2; ++i) maps_[i] = std::exchange(other.maps_[i], nullptr);
+Result<HiddenStates> HiddenStates::keep(const std::string& folder, const Shape& shape, Backend& backend, bool saved) {
+  HiddenStates states(folder, shape);
+  TRY_ASSIGN(states.buffer_, backend.allocate(states.bytes(), BufferUse::workspace));
+  states.backend_ = &backend;
+  states.saving_ = std::chrono::duration<double>(static_cast<double>(states.bytes()) / kBytesPerSecond);
+  if (!saved) return states;
+  TRY(states.map(shape.entering));
+  TRY(backend.write({reinterpret_cast<const uint8_t*>(states.maps_[shape.entering].get()), states.bytes()}, states.buffer_.data()));
+  states.maps_[shape.entering].reset();
+  return states;
 }
 
-HiddenStates::~HiddenStates() {
-  for (float* map : maps_)
-    if (map) ::munmap(map, bytes());
+HiddenStates::~HiddenStates() = default;
+
+Status HiddenStates::sync(int file) {
+  if (::msync(maps_[file].get(), bytes(), MS_SYNC) == 0) return {};
+  return io_error(fmt::format("{}/{}: {}", folder_, kNames[file], std::strerror(errno)));
 }
 
 Status HiddenStates::swap() {
-  float* left = maps_[1 - shape_.entering];
-  if (::msync(left, bytes(), MS_SYNC) != 0)
-    return io_error(fmt::format("{}/{}: {}", folder_, kNames[1 - shape_.entering], std::strerror(errno)));
+  saved_ = !backend_;
+  if (backend_) return {};
+  TRY(sync(1 - shape_.entering));
   shape_.entering = 1 - shape_.entering;
   return {};
 }
 
+bool HiddenStates::is_saved_or_due() const {
+  return saved_ || std::chrono::steady_clock::now() - saved_at_ >= kSavingShare * saving_;
+}
+
+Status HiddenStates::save() {
+  if (saved_) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  const int file = 1 - shape_.entering;
+  TRY(map(file));
+  TRY(backend_->read(buffer_.data(), {reinterpret_cast<uint8_t*>(maps_[file].get()), bytes()}));
+  TRY(sync(file));
+  maps_[file].reset();
+  shape_.entering = file;
+  saved_ = true;
+  saved_at_ = std::chrono::steady_clock::now();
+  saving_ = saved_at_ - begin;
+  return {};
+}
 
 }  // namespace quintet

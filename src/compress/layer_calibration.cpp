@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "compress/observing_backend.h"
 #include "engine/engine_client.h"
+#include "engine/prompt_passes.h"
 #include "model/loader.h"
 #include "quant/products.h"
 #include "quant/quantize.h"
@@ -19,6 +21,7 @@ namespace quintet {
 namespace {
 
 constexpr int32_t kChunk_tokens = 512;
+constexpr int32_t kDeviceChunk_tokens = 2048;  ///< what products of a GPU take at full speed; in memory of a host too much
 constexpr int32_t kLogitsChunk_tokens = 128;
 
 /// Sums up the inputs of some of a layer's weights.
@@ -100,13 +103,15 @@ class Watcher {
 
 }  // namespace
 
-void embed_rows(const HostWeight& table, const CalibrationTokens& sequences, float scale, float* rows) {
-  for (const auto& sequence : sequences)
-    for (const TokenId token : sequence) {
-      decode_row(table, token, rows);
-      for (int64_t i = 0; i < table.k; ++i) rows[i] *= scale;
-      rows += table.k;
-    }
+void embed_rows(const HostWeight& table, std::span<const std::vector<TokenId>> sequences, float scale, float* rows, int threads) {
+  for (const auto& sequence : sequences) {
+    parallel_for(static_cast<int64_t>(sequence.size()), threads, [&](int64_t i) {
+      float* row = rows + i * table.k;
+      decode_row(table, sequence[static_cast<size_t>(i)], row);
+      for (int64_t j = 0; j < table.k; ++j) row[j] *= scale;
+    });
+    rows += static_cast<int64_t>(sequence.size()) * table.k;
+  }
 }
 
 std::array<Weight*, kLayerInputs> input_weights(LayerWeights& layer) {
@@ -122,8 +127,41 @@ Result<std::unique_ptr<LayerCalibration>> LayerCalibration::make(const Setup& se
   made->one_.config = setup.config;
   made->one_.config.layers = 1;
   made->one_.weights.layer.resize(1);
-  if (first_layer == 0) TRY(made->embed(setup.tokens, made->states_.row_in(0)));
+  if (first_layer == 0) TRY(made->enter_embedding());
+  made->keep_inputs();
   return made;
+}
+
+Status LayerCalibration::enter_embedding() {
+  if (!states_.on_backend()) return embed(setup_.tokens, states_.row_in(0));
+  const PlannedWeight& table = planned_of(&planned_for_.embedding);
+  QuantizedMatrix made;
+  TRY_ASSIGN(const HostWeight weight, made_of(table.parts[0], made));
+  std::vector<float> rows;
+  int64_t first = 0;
+  for (const auto& sequence : setup_.tokens) {
+    rows.resize(sequence.size() * static_cast<size_t>(weight.k));
+    embed_rows(weight, {&sequence, 1}, setup_.config.embedding_scale, rows.data(), setup_.threads);
+    TRY(setup_.backend.write({reinterpret_cast<const uint8_t*>(rows.data()), rows.size() * sizeof(float)}, states_.row_in(first)));
+    first += static_cast<int64_t>(sequence.size());
+  }
+  return {};
+}
+
+/// Without room passes begin farther in front.
+void LayerCalibration::keep_inputs() {
+  if (!states_.on_backend()) return;
+  const ModelConfig& config = setup_.config;
+  const uint64_t row_bytes = dtype_bytes(setup_.backend.info().activation);
+  uint64_t left = setup_.kept_bytes;
+  for (const auto& [input, k] : {std::pair(1, int64_t{config.heads} * config.head_dim), std::pair(3, int64_t{config.ffn})}) {
+    const uint64_t bytes = static_cast<uint64_t>(states_.tokens() * k) * row_bytes;
+    if (bytes > left) continue;
+    auto buffer = setup_.backend.allocate(bytes, BufferUse::workspace);
+    if (!buffer) continue;
+    kept_[input] = std::move(buffer).value();
+    left -= bytes;
+  }
 }
 
 const PlannedWeight& LayerCalibration::planned_of(const Weight* target) const {
@@ -137,7 +175,7 @@ Status LayerCalibration::embed(const CalibrationTokens& sequences, float* rows) 
   const PlannedWeight& table = planned_of(&planned_for_.embedding);
   QuantizedMatrix made;
   TRY_ASSIGN(const HostWeight weight, made_of(table.parts[0], made));
-  embed_rows(weight, sequences, setup_.config.embedding_scale, rows);
+  embed_rows(weight, sequences, setup_.config.embedding_scale, rows, setup_.threads);
   return {};
 }
 
@@ -148,6 +186,7 @@ Status LayerCalibration::prepare(const PlannedWeight& planned, std::span<const H
 
 Status LayerCalibration::load(int32_t layer) {
   layer_ = layer;
+  reached_ = 0;
   one_.config.layer = {setup_.config.layer[static_cast<size_t>(layer)]};
   one_.weights.layer[0] = {};
   vectors_.clear();
@@ -187,8 +226,7 @@ Status LayerCalibration::through(const CalibrationTokens& sequences, float* rows
   options.enter = [&](int64_t count) { return std::exchange(in, in + count * states_.hidden()); };
   options.leave = [&](int64_t count) { return std::exchange(out, out + count * states_.hidden()); };
   const auto observed = make_observing_backend(setup_.backend, std::move(options));
-  for (const auto& sequence : sequences) TRY(prompt_pass(*observed, one_, sequence, kChunk_tokens));
-  return {};
+  return prompt_passes(*observed, one_, sequences, kChunk_tokens, nullptr);
 }
 
 Status LayerCalibration::prepare_head(const HostWeight* made) {
@@ -221,6 +259,7 @@ Status LayerCalibration::read_out(const CalibrationTokens& sequences, const floa
 }
 
 Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
+  QUINTET_CHECK(reached_ == 0 || request.sequential, "a pass from the layer's beginning behind sequential ones");
   LayerWeights& layer = one_.weights.layer[0];
   Watcher watcher(layer, request, setup_);
   TRY(watcher.begin());
@@ -237,13 +276,36 @@ Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
     for (int i = 0; i < kLayerInputs; ++i)
       if (request.inputs[i]) options.last = input_weights(layer)[static_cast<size_t>(i)];
   }
+  if (request.sequential && states_.on_backend()) go_on(request, options);
   const auto observed = make_observing_backend(setup_.backend, std::move(options));
-  for (const auto& sequence : setup_.tokens) {
-    TRY(prompt_pass(*observed, one_, sequence, kChunk_tokens));
-    if (setup_.goes_on && !setup_.goes_on()) return Error{ErrorKind::cancelled, "stopped by a signal"};
-  }
+  TRY(prompt_passes(*observed, one_, setup_.tokens, setup_.backend.info().asynchronous ? kDeviceChunk_tokens : kChunk_tokens,
+                    [&]() -> Status {
+                      if (setup_.goes_on && !setup_.goes_on()) return Error{ErrorKind::cancelled, "stopped by a signal"};
+                      return {};
+                    }));
   if (request.advance) TRY(states_.swap());
   return watcher.finish();
+}
+
+std::function<uint8_t*(int64_t count)> LayerCalibration::kept_rows(int input) {
+  const auto row_bytes = static_cast<int64_t>(kept_[input].bytes()) / states_.tokens();
+  return [at = kept_[input].as<uint8_t>(), row_bytes](int64_t count) mutable { return std::exchange(at, at + count * row_bytes); };
+}
+
+void LayerCalibration::go_on(const PassRequest& request, ObservingOptions& options) {
+  const auto weights = input_weights(one_.weights.layer[0]);
+  const int wanted = static_cast<int>(std::find(request.inputs, request.inputs + kLayerInputs, true) - request.inputs);
+  if (reached_ > 0) options.first = weights[static_cast<size_t>(reached_)];
+  if (reached_ % 2 == 1) options.resume = kept_rows(reached_);
+  if (wanted == 2) {
+    options.leave_before = weights[2];
+    options.leave = [this, left = int64_t{0}](int64_t count) mutable { return states_.row_out(std::exchange(left, left + count)); };
+    reached_ = 2;
+  } else if (wanted < kLayerInputs && kept_[wanted].data()) {
+    options.kept = weights[static_cast<size_t>(wanted)];
+    options.keep = kept_rows(wanted);
+    reached_ = wanted;
+  }
 }
 
 Status check_statistics(const std::string& source, int32_t layer, const LayerStatistics& statistics) {

@@ -6,12 +6,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/result.h"
 #include "compress/hidden_states.h"
+#include "compress/observing_backend.h"
 #include "model/model.h"
 #include "model/weight_map.h"
 
@@ -34,13 +36,16 @@ std::array<Weight*, kLayerInputs> input_weights(LayerWeights& layer);
 using CalibrationTokens = std::vector<std::vector<TokenId>>;
 
 /// Rows [tokens of all sequences, table.k] of the embedding.
-void embed_rows(const HostWeight& table, const CalibrationTokens& sequences, float scale, float* rows);
+void embed_rows(const HostWeight& table, std::span<const std::vector<TokenId>> sequences, float scale, float* rows, int threads = 1);
 
 /// What one pass over a layer is for.
 struct PassRequest {
   bool inputs[kLayerInputs] = {};  ///< whose statistics are wanted
   bool hessians = false;
   bool advance = false;  ///< what leaves the layer becomes what enters the next
+  /// The layer's passes ask for one input after the other, and then advance; weights before the one that is asked for are not
+  /// replaced any more. Where the states are in the backend's memory, each pass goes on from where the one before stopped.
+  bool sequential = false;
 };
 
 class LayerCalibration {
@@ -53,6 +58,7 @@ class LayerCalibration {
     int threads = 0;
     WeightSolver* solver = nullptr;  ///< of the backend: passes for Hessians leave theirs there, one input at a time
     std::function<bool()> goes_on;  ///< asked after each sequence; false: stop (cancelled)
+    uint64_t kept_bytes = 0;  ///< of the backend's memory, for what sequential passes go on from, beside states that are there
   };
   /// `states` has a row for each token; they enter layer `first_layer`, where that is not 0. Setup's parts must outlive it.
   static Result<std::unique_ptr<LayerCalibration>> make(const Setup& setup, HiddenStates states, int32_t first_layer);
@@ -72,6 +78,9 @@ class LayerCalibration {
   /// Runs other rows [tokens of all sequences, hidden] through the loaded layer, in place.
   Status through(const CalibrationTokens& sequences, float* rows);
   int entering() const { return states_.entering(); }
+  /// HiddenStates::is_saved_or_due(), save(): between layers.
+  bool is_saved_or_due() const { return states_.is_saved_or_due(); }
+  Status save() { return states_.save(); }
 
   using LogitsSink = std::function<void(const float* logits)>;  ///< [vocabulary] of each row in turn
   /// What the model makes of rows behind its last layer. Output norm and head are prepared for it, with `made` in place of
@@ -82,6 +91,10 @@ class LayerCalibration {
   LayerCalibration(const Setup& setup, HiddenStates states) : setup_(setup), states_(std::move(states)) {}
   Status prepare(const PlannedWeight& planned, std::span<const HostWeight> parts, Weight& target);
   Status prepare_head(const HostWeight* made);
+  Status enter_embedding();
+  void keep_inputs();
+  void go_on(const PassRequest& request, ObservingOptions& options);
+  std::function<uint8_t*(int64_t count)> kept_rows(int input);
   const PlannedWeight& planned_of(const Weight* target) const;
 
   Setup setup_;
@@ -90,6 +103,10 @@ class LayerCalibration {
   std::vector<PlannedWeight> plan_;
   Model one_;                          ///< a model of one layer
   int32_t layer_ = -1;
+  Buffer kept_[kLayerInputs];  ///< inputs of attn_out and mlp_out of all tokens, in the backend's memory, where there is room
+  /// How far sequential passes have got: what is kept is the input of this weight (1 or 3), or (2) the states are those in front of
+  /// it. 0: the states are those that entered.
+  int reached_ = 0;
   std::vector<std::vector<float>> vectors_;  ///< the layer's norms and biases, decoded
   std::unique_ptr<Model> head_;              ///< a model of no layers
   const HostWeight* head_made_ = nullptr;    ///< what its head is made of

@@ -26,7 +26,14 @@ class ObservingOps : public Ops {
   const Status& status() const { return status_; }
 
   void linear(const LinearArgs& args) override {
-    if (past_) return;
+    if (before_ && args.w == options_.first) {
+      before_ = false;
+      if (options_.resume && status_)
+        status_ = backend_.write({options_.resume(args.x.rows), dense_bytes(args.x)}, const_cast<void*>(args.x.data));
+    }
+    if (rests()) return;
+    if (status_ && args.w == options_.kept) status_ = backend_.read(args.x.data, {options_.keep(args.x.rows), dense_bytes(args.x)});
+    if (status_ && args.w == options_.leave_before) status_ = leave();
     if (status_ && options_.wants(*args.w)) status_ = show(args);
     past_ = options_.last == args.w;
     if (!past_) inner_.linear(args);
@@ -34,25 +41,26 @@ class ObservingOps : public Ops {
 
   void embed(const StepView& step, const EmbedArgs& args) override {
     past_ = false;
+    before_ = options_.first != nullptr;
     residual_ = args.out;
     if (!options_.enter) return inner_.embed(step, args);
     const float* rows = options_.enter(args.out.rows);
     if (status_) status_ = backend_.write({reinterpret_cast<const uint8_t*>(rows), bytes_of(args.out)}, args.out.data);
   }
   void rms_norm(ConstMatrixView x, const NormArgs& norm, MatrixView out) override {
-    if (!past_) inner_.rms_norm(x, norm, out);
+    if (!rests()) inner_.rms_norm(x, norm, out);
   }
   void rope_store(const StepView& step, const RopeStoreArgs& args) override {
-    if (!past_) inner_.rope_store(step, args);
+    if (!rests()) inner_.rope_store(step, args);
   }
   void attend(const StepView& step, const AttendArgs& args) override {
-    if (!past_) inner_.attend(step, args);
+    if (!rests()) inner_.attend(step, args);
   }
   void gate(const GateArgs& args) override {
-    if (!past_) inner_.gate(args);
+    if (!rests()) inner_.gate(args);
   }
   void add(ConstMatrixView x, MatrixView out) override {
-    if (!past_) inner_.add(x, out);
+    if (!rests()) inner_.add(x, out);
   }
   void gather(const StepView& step, ConstMatrixView x, MatrixView out) override {
     inner_.gather(step, x, out);
@@ -63,11 +71,22 @@ class ObservingOps : public Ops {
   void begin_layer(int layer) override { inner_.begin_layer(layer); }
   void end_layer(int layer) override {
     inner_.end_layer(layer);
-    if (past_ || !options_.leave || !status_) return;
-    status_ = backend_.read(residual_.data, {reinterpret_cast<uint8_t*>(options_.leave(residual_.rows)), bytes_of(residual_)});
+    if (!past_ && options_.leave && !options_.leave_before && status_) status_ = leave();
   }
 
  private:
+  bool rests() const { return past_ || before_; }
+
+  Status leave() {
+    return backend_.read(residual_.data, {reinterpret_cast<uint8_t*>(options_.leave(residual_.rows)), bytes_of(residual_)});
+  }
+
+  /// Bytes of rows that lie one behind the other, as a product's inputs do.
+  static size_t dense_bytes(const ConstMatrixView& rows) {
+    QUINTET_CHECK(rows.stride == rows.cols, "inputs {} apart, not {}", rows.stride, rows.cols);
+    return static_cast<size_t>(rows.rows * rows.cols) * dtype_bytes(rows.type);
+  }
+
   static size_t bytes_of(const MatrixView& rows) { return static_cast<size_t>(rows.rows * rows.cols) * sizeof(float); }
 
   Status show(const LinearArgs& args) {
@@ -98,7 +117,8 @@ class ObservingOps : public Ops {
   Ops& inner_;
   ObservingOptions options_;
   MatrixView residual_{};
-  bool past_ = false;  ///< the last weight of interest lies behind
+  bool past_ = false;    ///< the last weight of interest lies behind
+  bool before_ = false;  ///< the first one is still to come
   Buffer scratch_;
   std::vector<uint8_t> raw_;
   std::vector<float> values_;

@@ -19,13 +19,23 @@ struct ObservingOptions {
   /// Where set, called instead of `sink` with the inputs where they lie, x [rows, k] in memory of the inner backend; work that
   /// it orders there before it returns sees them.
   std::function<Status(const Weight& weight, ConstMatrixView x)> device_sink;
-  /// Where set, rows [count, hidden] of the residual stream come from the host memory that it names instead of from the
-  /// embedding, in the order of their tokens.
+  /// Where set, rows [count, hidden] of the residual stream come from the memory (of the host or of the inner backend) that it
+  /// names instead of from the embedding, in the order of their tokens.
   std::function<const float*(int64_t count)> enter;
-  /// Names the host memory that the rows [count, hidden] of the residual stream behind each layer go to.
+  /// Names the memory, again of either, that the rows [count, hidden] of the residual stream behind each layer go to.
   std::function<float*(int64_t count)> leave;
+  /// They go there before this weight's product instead.
+  const Weight* leave_before = nullptr;
   /// Nothing is computed behind this weight's input, until the next rows enter.
   const Weight* last = nullptr;
+  /// Nothing is computed before this weight's product.
+  const Weight* first = nullptr;
+  /// Names the memory that the inputs of `first` come from: as its product reads them, dense rows. Unset: they are the rows
+  /// that entered.
+  std::function<const uint8_t*(int64_t count)> resume;
+  /// Names the memory that the inputs of `kept` go to, dense rows, before any norm.
+  const Weight* kept = nullptr;
+  std::function<uint8_t*(int64_t count)> keep;
 };
 
 /// Wraps `inner`, which must outlive it and be used through it alone meanwhile. Coarse operations are

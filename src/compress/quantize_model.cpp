@@ -86,6 +86,7 @@ class Quantizer {
     Status status = work();
     const Status written = writes_.drain();
     if (status) status = written;
+    sink_.reset();
     folder_ = nullptr;
     if (!status) {
       const ErrorKind kind = status.error().kind;
@@ -119,11 +120,10 @@ class Quantizer {
     const Json& loaded = folder_->loaded();
     const SinkPlan plan{files_, planned_, options_.mix ? options_.mix->file_type : 0};
     const Json checkpoint = loaded.is_null() ? Json() : loaded.at("sink");
-    TRY_ASSIGN(const auto sink, options_.method == QuantizeMethod::gguf ? make_gguf_sink(*folder_, plan, checkpoint)
+    TRY_ASSIGN(sink_, options_.method == QuantizeMethod::gguf ? make_gguf_sink(*folder_, plan, checkpoint)
                                 : options_.layout != FolderLayout::quintet
                                     ? make_exchange_sink(*folder_, plan, checkpoint, options_)
                                     : make_folder_sink(*folder_, plan, checkpoint));
-    sink_ = sink.get();
     size_t first = 0;
     int entering = 0;
     if (!loaded.is_null()) {
@@ -148,6 +148,9 @@ class Quantizer {
         ++end;
       TRY(write_unit(begin, end));
       begin = end;
+      if (std::none_of(tasks_.begin() + static_cast<std::ptrdiff_t>(begin), tasks_.end(),
+                       [](const TensorTask& task) { return task.place.layer >= 0; }))
+        calibration_.reset();
       if (begin < tasks_.size()) TRY(save(begin));
     }
     calibration_.reset();
@@ -159,6 +162,10 @@ class Quantizer {
   /// Once what waits to be written is, every tensor before `tensors` is on the disk, and so is what the next layer's inputs are
   /// made of.
   Status save(size_t tensors) {
+    if (calibration_) {
+      if (!calibration_->is_saved_or_due()) return {};
+      TRY(calibration_->save());
+    }
     Json report = Json::array();
     for (const TensorReport& tensor : report_.tensors) report.push_back(to_json(tensor));
     Json state = {{"tensors", tensors},
@@ -196,18 +203,29 @@ class Quantizer {
     for (size_t i = first_task; i < tasks_.size() && next == config_.layers; ++i)
       if (tasks_[i].place.layer >= 0) next = tasks_[i].place.layer;
     if (next == config_.layers) return {};
-    TRY_ASSIGN(HiddenStates states, HiddenStates::open(folder_->path(), {.tokens = tokens,
-                                                                          .hidden = config_.hidden,
-                                                                          .entering = entering}));
+    TRY_ASSIGN(HiddenStates states, open_states({.tokens = tokens, .hidden = config_.hidden, .entering = entering}, next > 0));
+    const uint64_t kept_bytes = states.on_backend() ? backend_.info().free_bytes / 2 : 0;
     TRY_ASSIGN(calibration_, LayerCalibration::make({.files = files_,
                                                      .config = config_,
                                                      .backend = backend_,
                                                      .tokens = tokens_,
                                                      .threads = options_.threads,
                                                      .solver = solver_.get(),
-                                                     .goes_on = [this] { return goes_on(); }},
+                                                     .goes_on = [this] { return goes_on(); },
+                                                     .kept_bytes = kept_bytes},
                                                     std::move(states), next));
     return {};
+  }
+
+  /// A device has them in its own memory where they take less than a third of it: on their way to and from the host's, and from
+  /// there to the disk, they would take ten times as long as the layers.
+  Result<HiddenStates> open_states(const HiddenStates::Shape& shape, bool saved) const {
+    const BackendInfo info = backend_.info();
+    if (info.asynchronous && static_cast<uint64_t>(shape.tokens * shape.hidden) * sizeof(float) < info.free_bytes / 3) {
+      auto kept = HiddenStates::keep(folder_->path(), shape, backend_, saved);
+      if (kept || kept.error().kind != ErrorKind::no_room) return kept;
+    }
+    return HiddenStates::open(folder_->path(), shape);
   }
 
   void warn_of_calibration(int64_t tokens) const {
@@ -365,7 +383,7 @@ class Quantizer {
   /// GPTQ: input after input, each as the weights before it, compressed already, leave it; at the end the layer's output.
   Status calibrate_and_quantize(int32_t layer, size_t begin, size_t end) {
     for (int input = 0; input < kLayerInputs; ++input) {
-      PassRequest request{.hessians = true};
+      PassRequest request{.hessians = true, .sequential = options_.true_sequential};
       request.inputs[input] = true;
       TRY_ASSIGN(statistics_, calibration_->pass(request));
       TRY(check_statistics(source_, layer, statistics_));
@@ -377,8 +395,9 @@ class Quantizer {
       if (options_.true_sequential) TRY(replace(input));
     }
     for (int input = 0; input < kLayerInputs && !options_.true_sequential; ++input) TRY(replace(input));
+    if (layer + 1 == config_.layers) return {};
     TRY(writes_.drain());  // as in observe()
-    TRY_ASSIGN(statistics_, calibration_->pass({.advance = true}));
+    TRY_ASSIGN(statistics_, calibration_->pass({.advance = true, .sequential = options_.true_sequential}));
     return {};
   }
 
@@ -518,9 +537,13 @@ class Quantizer {
 
   Status quantize_at_once(const Stretch& part, Made& made, OutputError& error) {
     const int64_t n = part.rows.n, k = part.rows.k;
-    std::vector<float> values(static_cast<size_t>(n * k));
-    parallel_for(n, options_.threads, [&](int64_t row) { read_rows(part, row, 1, values.data() + row * k); });
-    const MatrixToQuantize matrix = matrix_of(part, 0, n, values.data(), options_.threads);
+    if (values_size_ < n * k) {
+      values_.reset();
+      values_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(n * k));
+      values_size_ = n * k;
+    }
+    parallel_for(n, options_.threads, [&](int64_t row) { read_rows(part, row, 1, values_.get() + row * k); });
+    const MatrixToQuantize matrix = matrix_of(part, 0, n, values_.get(), options_.threads);
     TRY(check_weights(matrix));
     TRY_ASSIGN(QuantizedMatrix rows, quantize(matrix, part.task));
     error = output_error(matrix, rows);
@@ -650,7 +673,7 @@ class Quantizer {
   std::vector<TensorTask> tasks_;
   std::vector<PlannedTensor> planned_;
   WorkFolder* folder_ = nullptr;
-  ModelSink* sink_ = nullptr;
+  std::unique_ptr<ModelSink> sink_;
   TensorShares shares_;  ///< of auto_shares
   CalibrationTokens tokens_;
   std::unique_ptr<WeightSolver> solver_;  ///< of gptq, where the backend has one
@@ -662,6 +685,9 @@ class Quantizer {
   OnDevice on_device_ = OnDevice::nothing;  ///< what solver_ holds of it
   LayerFold fold_;
   std::map<size_t, Made> made_;  ///< compressed and not written yet, by index of the task
+
+  std::unique_ptr<float[]> values_;  ///< of quantize_at_once(): memory that is there already
+  int64_t values_size_ = 0;
 
   bool calibration_warned_ = false;  ///< once: outliers that are shared out walk over the model twice
   std::atomic<bool> saved_ = false;  ///< there is something to go on from

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "engine/local_engine.h"
 #include "engine/model_executor.h"
+#include "engine/prompt_passes.h"
 #include "plan/memory_plan.h"
 
 namespace quintet {
@@ -26,50 +27,83 @@ Status check_options(const EngineOptions& options) {
 
 using LogitsSink = std::function<Status(int32_t first, int32_t rows, const float* logits)>;
 
-/// The forward pass over `tokens` in chunks; with a sink also the head, whose logits it gets.
-Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
-                  const LogitsSink& sink, bool unfused) {
+/// A model on a backend with what steps of one sequence take.
+class PromptRunner {
+ public:
+  /// `chunk` tokens a step of sequences of up to `context`; logits of each, or of none.
+  static Result<PromptRunner> make(Backend& backend, const Model& model, int32_t context, int32_t chunk, bool logits, bool unfused) {
+    const ModelConfig& config = model.config;
+    const int32_t logit_rows = logits ? chunk : 1;
+    const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, 16);
+    const int64_t pages = (int64_t{context} + page.tokens - 1) / page.tokens;
+    TRY_ASSIGN(
+        ModelExecutor executor,
+        ModelExecutor::make(backend, model,
+                            {.limits = {.rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context, .unfused = unfused},
+                             .page = page,
+                             .pages = pages}));
+    executor.set_unfused(unfused);
+    const BatchLimits limits{
+        .rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context, .block_tokens = page.tokens};
+    TRY_ASSIGN(auto staging, BatchBuilder::allocate(executor, limits));
+    return PromptRunner(std::move(executor), BatchBuilder(limits, std::move(staging)), Residency({.page = page, .pages = pages}),
+                        {.chunk = chunk, .pages = pages, .vocabulary = config.vocabulary});
+  }
+
+  /// The forward pass over `tokens` in chunks; with a sink also the head, whose logits it gets.
+  Status run(const std::vector<TokenId>& tokens, const LogitsSink& sink) {
+    const auto context = static_cast<int32_t>(tokens.size());
+    Sequence sequence;
+    sequence.tokens = tokens;
+    sequence.prompt_tokens = context;
+    sequence.blocks.resize(static_cast<size_t>(shape_.pages));
+    std::iota(sequence.blocks.begin(), sequence.blocks.end(), BlockId{0});
+    const auto vocabulary = static_cast<size_t>(shape_.vocabulary);
+    std::vector<float> logits(sink ? static_cast<size_t>(shape_.chunk) * vocabulary : 0);
+    for (int32_t first = 0; first < context; first += shape_.chunk) {
+      const int32_t rows = std::min(shape_.chunk, context - first);
+      const BatchItem item{
+          .sequence = &sequence, .first = first, .tokens = rows, .logit_rows = sink ? rows : 0};
+      const size_t wanted = sink ? static_cast<size_t>(rows) * vocabulary : 0;
+      TRY(executor_.logits(builder_.build({&item, 1}, residency_), {logits.data(), wanted}));
+      if (sink) TRY(sink(first, rows, logits.data()));
+    }
+    return {};
+  }
+
+ private:
+  struct Shape {
+    int32_t chunk = 0;
+    int64_t pages = 0;
+    int32_t vocabulary = 0;
+  };
+  PromptRunner(ModelExecutor executor, BatchBuilder builder, Residency residency, const Shape& shape)
+      : executor_(std::move(executor)), builder_(std::move(builder)), residency_(std::move(residency)), shape_(shape) {}
+
+  ModelExecutor executor_;
+  BatchBuilder builder_;
+  Residency residency_;
+  Shape shape_;
+};
+
+Status check_prompt(const ModelConfig& config, const std::vector<TokenId>& tokens, int32_t chunk_tokens) {
   if (tokens.empty()) return bad_input("tokens: found none, allowed are 1 and more");
   TRY(check_range("chunk_tokens", chunk_tokens, 1, 1 << 16));
-  const ModelConfig& config = model.config;
   for (TokenId token : tokens) TRY(check_range("token", token, 0, config.vocabulary - 1));
-  const int32_t context = static_cast<int32_t>(tokens.size());
+  return {};
+}
+
+Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
+                  const LogitsSink& sink, bool unfused) {
+  TRY(check_prompt(model.config, tokens, chunk_tokens));
+  const auto context = static_cast<int32_t>(tokens.size());
   // Logits of a whole chunk may be larger than the model: a bounded piece at a time, which changes no bits.
   constexpr int64_t kLogitsBytes = 64 << 20;
-  const int64_t row_bytes = int64_t{config.vocabulary} * static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes = int64_t{model.config.vocabulary} * static_cast<int64_t>(sizeof(float));
   const int64_t most = sink ? std::max<int64_t>(kLogitsBytes / row_bytes, 1) : INT32_MAX;
   const auto chunk = static_cast<int32_t>(std::min<int64_t>(most, std::min(chunk_tokens, context)));
-  const int32_t logit_rows = sink ? chunk : 1;
-
-  const PageClass page = backend.page_class(config.layers, config.kv_heads, config.head_dim, 16);
-  const int64_t pages = (int64_t{context} + page.tokens - 1) / page.tokens;
-  TRY_ASSIGN(
-      ModelExecutor executor,
-      ModelExecutor::make(backend, model,
-                          {.limits = {.rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context, .unfused = unfused},
-                           .page = page,
-                           .pages = pages}));
-  executor.set_unfused(unfused);
-  const BatchLimits limits{
-      .rows = chunk, .seqs = 1, .logit_rows = logit_rows, .context = context, .block_tokens = page.tokens};
-  TRY_ASSIGN(auto staging, BatchBuilder::allocate(executor, limits));
-  BatchBuilder builder(limits, std::move(staging));
-  const Residency residency({.page = page, .pages = pages});
-  Sequence sequence;
-  sequence.tokens = tokens;
-  sequence.prompt_tokens = context;
-  sequence.blocks.resize(static_cast<size_t>(pages));
-  std::iota(sequence.blocks.begin(), sequence.blocks.end(), BlockId{0});
-  std::vector<float> logits(sink ? static_cast<size_t>(chunk) * static_cast<size_t>(config.vocabulary) : 0);
-  for (int32_t first = 0; first < context; first += chunk) {
-    const int32_t rows = std::min(chunk, context - first);
-    const BatchItem item{
-        .sequence = &sequence, .first = first, .tokens = rows, .logit_rows = sink ? rows : 0};
-    const size_t wanted = sink ? static_cast<size_t>(rows) * static_cast<size_t>(config.vocabulary) : 0;
-    TRY(executor.logits(builder.build({&item, 1}, residency), {logits.data(), wanted}));
-    if (sink) TRY(sink(first, rows, logits.data()));
-  }
-  return {};
+  TRY_ASSIGN(PromptRunner runner, PromptRunner::make(backend, model, context, chunk, sink != nullptr, unfused));
+  return runner.run(tokens, sink);
 }
 
 }  // namespace
@@ -133,6 +167,22 @@ Status prompt_logits(Backend& backend, const Model& model, const std::vector<Tok
 Status prompt_pass(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
                    int32_t chunk_tokens) {
   return run_prompt(backend, model, tokens, chunk_tokens, nullptr, /*unfused=*/false);
+}
+
+Status prompt_passes(Backend& backend, const Model& model, std::span<const std::vector<TokenId>> sequences, int32_t chunk_tokens,
+                     const std::function<Status()>& behind_each) {
+  int32_t context = 0;
+  for (const std::vector<TokenId>& tokens : sequences) {
+    TRY(check_prompt(model.config, tokens, chunk_tokens));
+    context = std::max(context, static_cast<int32_t>(tokens.size()));
+  }
+  if (context == 0) return {};
+  TRY_ASSIGN(PromptRunner runner, PromptRunner::make(backend, model, context, std::min(chunk_tokens, context), false, false));
+  for (const std::vector<TokenId>& tokens : sequences) {
+    TRY(runner.run(tokens, nullptr));
+    if (behind_each) TRY(behind_each());
+  }
+  return {};
 }
 
 }  // namespace quintet

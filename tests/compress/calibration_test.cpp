@@ -12,9 +12,11 @@
 #include "backend/reference/reference.h"
 #include "compress/observing_backend.h"
 #include "compress/quantize_model.h"
+#include "compress/sample_rows.h"
 #include "engine/engine_client.h"
 #include "golden/golden_data.h"
 #include "model/config_reader.h"
+#include "model/weight_map.h"
 
 namespace quintet {
 namespace {
@@ -133,6 +135,70 @@ TEST(Calibration, CompressedWeightsTakeTheirPlaceForWhatComesAfter) {
   EXPECT_EQ((*before)[0].moments, (*after)[0].moments);
   EXPECT_NE((*before)[1].moments, (*after)[1].moments);
   EXPECT_NE((*before)[2].moments, (*after)[2].moments);
+}
+
+/// Hessians of all inputs of all layers as GPTQ asks for them, each weight rounded before the next input is looked at, and the
+/// rows behind the last layer. Kept on the backend, with room for inputs of so many bytes, or (-1) in files.
+std::vector<std::vector<float>> sequential_passes(const std::string& path, int64_t kept_bytes) {
+  const WorkPlace place;
+  const auto cpu = make_cpu_backend({.threads = 1});
+  const auto files = ModelFiles::open(path);
+  const auto config = read_config(*files, 0);
+  const CalibrationTokens tokens = sequences();
+  const HiddenStates::Shape shape{.tokens = 120, .hidden = config->hidden};
+  auto states = kept_bytes < 0 ? HiddenStates::open(place.path, shape) : HiddenStates::keep(place.path, shape, *cpu, false);
+  const LayerCalibration::Setup setup{.files = *files,
+                                      .config = *config,
+                                      .backend = *cpu,
+                                      .tokens = tokens,
+                                      .threads = 1,
+                                      .kept_bytes = static_cast<uint64_t>(std::max<int64_t>(kept_bytes, 0))};
+  const auto calibration = LayerCalibration::make(setup, std::move(states).value(), 0);
+  EXPECT_TRUE(calibration.has_value());
+  ModelWeights weights;
+  const auto plan = plan_weights(*files, *find_architecture(config->architecture), *config, weights);
+  std::vector<std::vector<float>> seen;
+  for (int32_t layer = 0; layer < config->layers; ++layer) {
+    EXPECT_TRUE((*calibration)->load(layer));
+    for (int input = 0; input < kLayerInputs; ++input) {
+      PassRequest request{.hessians = true, .sequential = true};
+      request.inputs[input] = true;
+      auto made = (*calibration)->pass(request);
+      EXPECT_TRUE(made.has_value());
+      seen.push_back(std::move((*made)[static_cast<size_t>(input)].hessian));
+      const Weight* target = input_weights(weights.layer[static_cast<size_t>(layer)])[static_cast<size_t>(input)];
+      std::map<std::string, QuantizedMatrix, std::less<>> rounded;
+      std::map<std::string, HostWeight, std::less<>> views;
+      for (const PlannedWeight& planned : *plan)
+        if (planned.target == target)
+          for (const HostWeight& part : planned.parts) {
+            const HostWeight& whole = (*files->require(part.name))->weight;
+            const auto values = sample_rows(whole, whole.n);
+            rounded[std::string(part.name)] =
+                quantize_direct({.name = part.name, .n = whole.n, .k = whole.k, .weights = values->data()}, WeightFormat::int8);
+          }
+      for (const auto& [name, matrix] : rounded) views.emplace(name, matrix.view(name));
+      EXPECT_TRUE((*calibration)->replace(input, views));
+    }
+    EXPECT_TRUE((*calibration)->pass({.advance = true, .sequential = true}));
+  }
+  EXPECT_TRUE((*calibration)->save());
+  EXPECT_EQ((*calibration)->entering(), kept_bytes < 0 ? config->layers % 2 : 1);
+  auto again = HiddenStates::keep(place.path, {.tokens = 120, .hidden = config->hidden, .entering = (*calibration)->entering()}, *cpu, true);
+  EXPECT_TRUE(again.has_value());
+  seen.emplace_back(again->row_in(0), again->row_in(120));
+  return seen;
+}
+
+TEST(Calibration, PassesThatGoOnSeeWhatThoseFromTheLayersBeginningSee) {
+  for (const char* name : {"llama-plain.gguf", "gemma3.gguf", "qwen2.gguf", "phi3"}) {
+    const auto expected = sequential_passes(kTiny + name, -1);
+    for (const auto& values : expected) EXPECT_FALSE(values.empty());
+    for (const int64_t kept_bytes : {int64_t{0}, int64_t{40000}, int64_t{1} << 30}) {
+      SCOPED_TRACE(fmt::format("{}, {} bytes", name, kept_bytes));
+      EXPECT_TRUE(sequential_passes(kTiny + name, kept_bytes) == expected) << "the same bits";
+    }
+  }
 }
 
 TEST(Calibration, RowsThatGoThroughLayerByLayerGiveTheModelsLogits) {

@@ -162,14 +162,14 @@ class CudaBackend : public Backend {
   Status read(const void* device, std::span<uint8_t> out) override {
     use_device();
     TRY(device_status(ops_.take_error(), "launch"));
-    QUINTET_CUDA(cudaMemcpyAsync(out.data(), device, out.size(), cudaMemcpyDeviceToHost, stream_.get()));
+    QUINTET_CUDA(cudaMemcpyAsync(out.data(), device, out.size(), cudaMemcpyDefault, stream_.get()));
     QUINTET_CUDA(cudaStreamSynchronize(stream_.get()));
     return {};
   }
 
   Status write(std::span<const uint8_t> bytes, void* device) override {
     use_device();
-    QUINTET_CUDA(cudaMemcpyAsync(device, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_.get()));
+    QUINTET_CUDA(cudaMemcpyAsync(device, bytes.data(), bytes.size(), cudaMemcpyDefault, stream_.get()));
     QUINTET_CUDA(cudaStreamSynchronize(stream_.get()));
     return {};
   }

@@ -64,11 +64,11 @@ class CudaWeightSolver : public WeightSolver {
     TRY(outliers ? gptq_.choose_outliers(on_device, outlier_share) : gptq_.find_ranges(on_device));
     TRY(gptq_.round(on_device));
 
-    std::vector<uint8_t> codes(weights);
+    if (codes_read_.size() < weights) codes_read_ = std::vector<uint8_t>(weights);
     std::vector<float> changed(outliers ? weights : 0);
     OutlierChoice choice{.kept = std::vector<uint8_t>(outliers ? weights : 0),
                          .ranges = std::vector<IntegerRange>(static_cast<size_t>(n * groups))};
-    TRY(download(codes_, codes.data(), codes.size()));
+    TRY(download(codes_, codes_read_.data(), weights));
     TRY(download(ranges_, choice.ranges.data(), choice.ranges.size() * sizeof(IntegerRange)));
     if (outliers) {
       TRY(download(kept_, choice.kept.data(), weights));
@@ -76,7 +76,7 @@ class CudaWeightSolver : public WeightSolver {
     }
     QUINTET_CUDA(cudaStreamSynchronize(stream_));
     RowWriter writer(matrix, format);
-    parallel_for(n, matrix.threads, [&](int64_t row) { writer.write(row, choice.ranges.data() + row * groups, codes.data() + row * k); });
+    parallel_for(n, matrix.threads, [&](int64_t row) { writer.write(row, choice.ranges.data() + row * groups, codes_read_.data() + row * k); });
     QuantizedMatrix quantized = writer.finish();
     add_outliers(choice, quantized, changed.data(), matrix.threads);
     quantized.note = note_;
@@ -104,6 +104,7 @@ class CudaWeightSolver : public WeightSolver {
   Gptq gptq_;
   Uploader uploader_;
   GrowingBuffer weights_, codes_, ranges_, kept_;
+  std::vector<uint8_t> codes_read_;  ///< memory that is there already
   std::string note_;
 };
 
