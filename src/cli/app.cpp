@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/printable.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/suggest.h"
@@ -120,6 +121,11 @@ int run_verb(const VerbEntry& entry, int argc, char** argv) {
   app.footer(fmt::format(
       "\nExamples:\n{}\nExit codes: 0 done, 1 failed, 2 bad input or usage, 128 + n ended by signal n",
       verb->examples()));
+  // The library takes the next argument for the value of "--flag=".
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i)
+    if (const std::string_view arg = argv[i]; arg.starts_with("--") && arg.find('=') == arg.size() - 1)
+      return fail(who, fmt::format("{}: found nothing behind the '=', allowed is a value (see {} --help)", one_line(arg.substr(0, arg.size() - 1), 80), who),
+                  kBadInput);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

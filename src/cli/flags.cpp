@@ -30,6 +30,15 @@ bool parse_whole(const std::string& text, T& value) {
   return failed == std::errc() && end == text.data() + text.size();
 }
 
+/// The parts of "a,b,c", empty ones too.
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text)
+    if (c == ',') parts.emplace_back();
+    else parts.back() += c;
+  return parts;
+}
+
 CLI::Validator check(std::function<std::string(std::string&)> test) {
   return CLI::Validator(std::move(test), "");
 }
@@ -138,10 +147,19 @@ Flag FlagSet::integer(const std::string& name, Integer integer, const std::strin
 }
 
 Flag FlagSet::integers(const std::string& name, Integers integers, const std::string& help) {
-  const auto test = [low = integers.low, high = integers.high](std::string& text) { return check_whole(text, low, high); };
-  return Flag(app_.add_option(name, integers.values, help)
+  // Split here: the library's own delimiter leaves out what is empty, so that "1,,2" would be "1,2".
+  const auto test = [low = integers.low, high = integers.high](std::string& text) {
+    for (const std::string& part : split_list(text))
+      if (std::string wrong = check_whole(part, low, high); !wrong.empty()) return wrong;
+    return std::string();
+  };
+  const auto take = [&values = integers.values](const std::vector<std::string>& texts) {
+    values.clear();
+    for (const std::string& text : texts)
+      for (const std::string& part : split_list(text)) parse_whole(part, values.emplace_back());
+  };
+  return Flag(app_.add_option_function<std::vector<std::string>>(name, take, help)
                   ->type_name("N[,N...]")
-                  ->delimiter(',')
                   ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
                   ->allow_extra_args(false)
                   ->transform(check(test)));

@@ -27,8 +27,16 @@ std::string choice_names() {
 }  // namespace
 
 Result<KernelTable> parse_kernel_table(std::string_view text, std::string_view file) {
-  const auto json = parse_json_tree(text);
+  std::vector<std::string> keys;
+  std::string twice;
+  const auto json = parse_json_tree(text, [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+    if (depth != 1 || event != nlohmann::json::parse_event_t::key) return true;
+    if (std::ranges::find(keys, parsed.get_ref<const std::string&>()) != keys.end()) twice = parsed.get<std::string>();
+    keys.push_back(parsed.get<std::string>());
+    return true;
+  });
   if (!json.is_object()) return bad(file, "the file", "no JSON object", "is what bench --tune writes");
+  if (!twice.empty()) return bad(file, printable(twice), "it twice", "is each name once");
   const auto device = json.find("device");
   if (device == json.end() || !device->is_string() || device->get_ref<const std::string&>().empty()) return bad(file, "device", "no text", "is the name of the device that the table is of");
   KernelTable table = committed_kernel_table(device->get<std::string>());

@@ -40,9 +40,13 @@ Result<ParsedShares> parse_shares(std::string_view text) {
                     "middle=X and head=X separated by commas; and auto, auto=... for as many in all",
                     found));
   };
+  std::vector<std::string_view> seen;
   for (const std::string_view part : split_list(text)) {
     const size_t equals = part.find('=');
     const std::string_view name = equals == part.npos ? "" : part.substr(0, equals);
+    if (std::ranges::find(seen, name) != seen.end())
+      return bad_input(fmt::format("--outliers: found '{}' behind another {}, allowed is each once", part, name.empty() ? "number" : name));
+    seen.push_back(name);
     const std::string_view number = equals == part.npos ? part : part.substr(equals + 1);
     double percent = 0;
     const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), percent);

@@ -117,11 +117,17 @@ ScoredText cut(const Model& model, const std::string& text, int64_t most) {
 Result<SmokeReport> smoke_run(const SmokeOptions& options, const CommonOptions& common, const Interrupts& interrupts) {
   SmokeReport report;
   const EngineOptions engine{.context = kContext_tokens, .sequences = 1};
-  std::vector<Continuation> of_made;
+  Result<std::vector<Continuation>> written = internal_error("nothing was tried");
   {
     TRY_ASSIGN(Session made, open_session({.path = options.made}, common, {}, engine));
-    TRY_ASSIGN(of_made, write_texts(made, interrupts, report.made));
+    written = write_texts(made, interrupts, report.made);
   }
+  if (!written && interrupts.signal() == 0) {
+    TRY_ASSIGN(Session source, open_session({.path = options.source}, common, {}, engine));
+    if (const auto own = write_texts(source, interrupts, report.source); !own && interrupts.signal() == 0)
+      return Error{own.error().kind, fmt::format("{}, which was so before it was compressed: {}", options.source, own.error().message)};
+  }
+  TRY_ASSIGN(const std::vector<Continuation> of_made, std::move(written));
   std::optional<LogProbFile> reference;
   {
     TRY_ASSIGN(Session source, open_session({.path = options.source}, common, {}, engine));

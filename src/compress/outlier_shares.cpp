@@ -7,7 +7,7 @@
 namespace quintet {
 namespace {
 
-constexpr std::array kShares = {0.0, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01};
+constexpr std::array kShares = {0.0, 0.0002, 0.0005, 0.001, 0.002, 0.005, ShareChooser::kMostShare};
 constexpr uint64_t kOutlierBytes = 4;  // column and value
 
 }  // namespace

@@ -17,6 +17,8 @@ using TensorShares = std::map<std::string, double, std::less<>>;
 /// their outputs are (OutputError::relative), each tensor as good as another.
 class ShareChooser {
  public:
+  static constexpr double kMostShare = 0.01;  ///< of a tensor's weights that is tried
+
   explicit ShareChooser(OutlierSelect select) : select_(select) {}
 
   /// Tries shares from 0 to 1 % on `rows`, rows spread over the tensor of `all_rows`.

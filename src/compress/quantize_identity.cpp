@@ -1,8 +1,10 @@
 // Names what two runs of a command must share.
 #include "compress/quantize_identity.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -34,6 +36,14 @@ std::string texts_of(const std::string& folder) {
   return texts;
 }
 
+/// "2026-12-01 03:35:26.123456789 UTC"
+std::string time_of(fs::file_time_type changed) {
+  const auto since = std::chrono::file_clock::to_sys(changed).time_since_epoch();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:09} UTC", fmt::gmtime(static_cast<std::time_t>(seconds.count())),
+                     std::chrono::duration_cast<std::chrono::nanoseconds>(since - seconds).count());
+}
+
 }  // namespace
 
 Json identity_of(const ModelFiles& files, const Backend& backend, const QuantizeOptions& options) {
@@ -41,9 +51,8 @@ Json identity_of(const ModelFiles& files, const Backend& backend, const Quantize
   for (const std::string& path : files.weight_paths()) {
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
-    const auto changed = fs::last_write_time(path, error).time_since_epoch().count();
-    source += fmt::format("{}{} of {} bytes changed at {}", source.empty() ? "" : ", ",
-                          fs::absolute(path, error).string(), bytes, changed);
+    source += fmt::format("{}{} of {} bytes, last changed {}", source.empty() ? "" : ", ", fs::absolute(path, error).string(), bytes,
+                          time_of(fs::last_write_time(path, error)));
   }
   std::string method = describe(options);
   for (const FormatOverride& override : options.overrides)

@@ -254,6 +254,9 @@ class Quantizer {
   /// One walk over the model before the one that compresses: its moments, and what outliers save of each tensor's error.
   Status choose_shares() {
     if (options_.needs_calibration()) TRY(start_calibration(0, 0));
+    if (std::max({options_.shares.first, options_.shares.middle, options_.shares.head}) > ShareChooser::kMostShare)
+      warn(fmt::format("--outliers auto: no tensor gets more than {:g} % outliers, so that they may be fewer than asked for",
+                       100 * ShareChooser::kMostShare));
     all_bytes_ *= 2;  // both walks
     ShareChooser chooser(options_.select);
     double room = 0;

@@ -48,6 +48,8 @@ TEST(KernelTable, WhatCannotBeIsNamed) {
       {R"({"device": "x", "rows_of_8": 18446744073709551615})", "rows_of_8: found 18446744073709551615"},
       {R"({"device": "x", "rows_of_8": "8"})", "rows_of_8: found \"8\""},
       {R"({"device": "x", "attend_blocks": 2.5})", "attend_blocks: found 2.5"},
+      {R"({"device": "x", "rows_of_8": 8, "rows_of_8": 4})", "'rows_of_8': found it twice"},
+      {R"({"device": "x", "rows_of_8": 8, "device": "y"})", "'device': found it twice"},
       {R"({"device": "x", "stages": 3})", "'stages': found a name that no choice has, allowed are device, rows_of_8"},
   };
   for (const auto& [text, part] : kBad) {

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -260,6 +263,9 @@ TEST(Quantize, OutliersAreSharedOutWithinTheirBudget) {
   EXPECT_EQ(make("magnitude", {"--select", "magnitude", "--outliers", "auto"}).back()["path"], folder.path("magnitude"));
   expect_error(quantize(source, folder.path("x"), {"--outliers", "auto=50", "--select", "magnitude"}), 2, {"--outliers", "'50'", "auto"});
   expect_error(quantize(source, folder.path("x"), {"--outliers", "auto=", "--select", "magnitude"}), 2, {"--outliers", "auto"});
+  const Outcome capped = quantize(source, folder.path("capped"), {"--outliers", "auto=10", "--select", "magnitude", "--no-smoke"});
+  EXPECT_EQ(capped.code, 0);
+  EXPECT_NE(capped.err.find("no tensor gets more than 1 % outliers"), std::string::npos) << capped.err;
 }
 
 TEST(Quantize, AModelCalibratesOnItsOwnText) {
@@ -562,6 +568,23 @@ TEST(Quantize, WhatLiesBesideTheWeightsTravelsAlong) {
   EXPECT_EQ(config["model_type"], Json::parse(read_file(source + "/config.json"))["model_type"]);
 }
 
+TEST(Quantize, ASourceWhoseLogitsAreNoNumbersIsSaidToBeOne) {
+  const TemporaryFolder folder;
+  const std::string source = folder.path("source");
+  std::filesystem::copy(tiny("qwen2"), source);
+  std::string bytes = read_file(source + "/model.safetensors");
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  size_t first = 0, last = 0;
+  const size_t entry = bytes.find("\"model.norm.weight\"");
+  ASSERT_EQ(std::sscanf(bytes.c_str() + bytes.find("\"data_offsets\"", entry), "\"data_offsets\":[%zu,%zu]", &first, &last), 2);
+  for (size_t i = first; i < last; i += 2) bytes.replace(sizeof header + header + i, 2, "\x00\x7f", 2);  // 1.7e38 in BF16
+  std::ofstream(source + "/model.safetensors", std::ios::binary) << bytes;
+  const Outcome outcome = quantize(source, folder.path("out"), {"--method", "rtn", "--group-size", "32"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE((outcome.out + outcome.err).find(source + ", which was so before it was compressed: the model's logits at position"), std::string::npos) << outcome.out << outcome.err;
+}
+
 TEST(Quantize, NothingHalfWrittenStays) {
   const TemporaryFolder folder;
   const std::string out = folder.path("out");
@@ -676,6 +699,8 @@ TEST(Quantize, FlagsAreChecked) {
   check({"--select", "magnitude", "--granularity", "tensor"}, {"--granularity", "'tensor'", "outlier"});
   check({"--select", "magnitude", "--outliers", "50"}, {"--outliers", "'50'", "percent"});
   check({"--select", "magnitude", "--outliers", "last=1"}, {"--outliers", "'last=1'", "first=X"});
+  check({"--select", "magnitude", "--outliers", "first=1,first=2"}, {"--outliers", "'first=2'", "each once"});
+  check({"--method", "auto", "--target-bytes="}, {"--target-bytes", "nothing behind the '='"});
   check({"--method", "rtn", "--tensor-format", "a=iq2_xs"}, {"--tensor-format", "'a=iq2_xs'", "int4_g128"});
   check({"--layout", "gptq", "--method", "auto", "--target-bytes", "1MB"}, {"--layout gptq", "--method", "auto"});
   check({"--layout", "awq", "--calibration", text()}, {"--layout awq", "--method", "outlier"});

@@ -17,6 +17,7 @@ Args with_tiny(Args args) {
 }
 
 TEST(Shape, BenchPrintsAnObjectForEveryWork) {
+  expect_error(run(with_tiny({"bench", "--rows", "1,,3"})), 2, {"--rows", "found ''", "1 to"});
   const Outcome outcome = run(with_tiny({"bench", "--rows", "1,3", "--context", "20,40", "--prompt", "9", "--steps", "3", "--attention",
                                          "--json", "--no-ceilings", "--layers", "1"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -21,6 +21,7 @@ namespace quintet {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 
 const std::string kTiny = std::string(QUINTET_SOURCE_DIR) + "/tests/golden/data/tiny/";
@@ -142,7 +143,7 @@ TEST_F(Resume, WhatChangedIsNamed) {
   other.calibration_text += "more";
   EXPECT_THAT(message(run(source, out, other)), HasSubstr("another calibration text"));
   fs::last_write_time(source, fs::last_write_time(source) + std::chrono::seconds(5));
-  EXPECT_THAT(message(run(source, out, options)), HasSubstr("another source"));
+  EXPECT_THAT(message(run(source, out, options)), AllOf(HasSubstr("another source"), HasSubstr("bytes, last changed 20"), HasSubstr(" UTC")));
   EXPECT_TRUE(fs::exists(out + ".partial/state.json")) << "a mistaken command must not cost the work";
   other = options;
   other.restart = true;

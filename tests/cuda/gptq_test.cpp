@@ -370,23 +370,38 @@ TEST_F(CudaGptq, InputsThatAreNoNumbersAreNamedAsOnTheCpu) {
   }
 }
 
-/// Moments of all inputs of the second layer, by the backend's solver where there is one.
-std::vector<std::vector<float>> moments_of(const std::string& source, const CalibrationTokens& tokens, Backend& backend, WeightSolver* solver) {
+/// Moments of all inputs of the second layer, by the backend's solver where there is one. `kept_bytes`: states and, with so much
+/// room, inputs are kept on the device, and each pass goes on from the one before; -1: in files, from the layer's beginning.
+std::vector<std::vector<float>> moments_of(const std::string& source, const CalibrationTokens& tokens, Backend& backend, WeightSolver* solver,
+                                           int64_t kept_bytes = -1) {
   std::vector<std::vector<float>> moments;
   std::string place = (fs::temp_directory_path() / "quintet-inputs-XXXXXX").string();
   if (!::mkdtemp(place.data())) return moments;
   const auto files = ModelFiles::open(source);
   const auto config = read_config(*files, 0);
   const auto all = static_cast<int64_t>(tokens.size() * tokens[0].size());
-  auto states = HiddenStates::open(place, {.tokens = all, .hidden = config->hidden});
-  const auto calibration =
-      LayerCalibration::make({.files = *files, .config = *config, .backend = backend, .tokens = tokens, .threads = 2, .solver = solver},
-                             std::move(states).value(), 0);
+  const HiddenStates::Shape shape{.tokens = all, .hidden = config->hidden};
+  auto states = kept_bytes < 0 ? HiddenStates::open(place, shape) : HiddenStates::keep(place, shape, backend, false);
+  EXPECT_TRUE(states) << (states ? "" : states.error().message);
+  if (!states) return moments;
+  const auto calibration = LayerCalibration::make({.files = *files,
+                                                   .config = *config,
+                                                   .backend = backend,
+                                                   .tokens = tokens,
+                                                   .threads = 2,
+                                                   .solver = solver,
+                                                   .kept_bytes = static_cast<uint64_t>(std::max<int64_t>(kept_bytes, 0))},
+                                                  std::move(states).value(), 0);
   EXPECT_TRUE((*calibration)->load(0));
   EXPECT_TRUE((*calibration)->pass({.advance = true}));
+  if (kept_bytes >= 0) {  // to the disk and back
+    EXPECT_TRUE((*calibration)->save());
+    auto again = HiddenStates::keep(place, {.tokens = all, .hidden = config->hidden, .entering = (*calibration)->entering()}, backend, true);
+    EXPECT_TRUE(again) << (again ? "" : again.error().message);
+  }
   EXPECT_TRUE((*calibration)->load(1));
   for (int input = 0; input < kLayerInputs; ++input) {
-    PassRequest request{.hessians = solver != nullptr};
+    PassRequest request{.hessians = solver != nullptr, .sequential = kept_bytes >= 0};
     request.inputs[input] = true;
     auto made = (*calibration)->pass(request);
     EXPECT_TRUE(made) << (made ? "" : made.error().message);
@@ -415,6 +430,12 @@ TEST_F(CudaGptq, SeesTheInputsThatTheHostAndTheCpuSee) {
     backend_ = make_cuda_backend({.path = tested_path()}).value();
     solver_ = backend_->make_weight_solver().value();
     const auto by_solver = moments_of(source, tokens, *backend_, solver_.get());
+    for (const int64_t kept_bytes : {int64_t{0}, int64_t{1} << 30}) {
+      solver_.reset();
+      backend_ = make_cuda_backend({.path = tested_path()}).value();
+      solver_ = backend_->make_weight_solver().value();
+      EXPECT_TRUE(moments_of(source, tokens, *backend_, solver_.get(), kept_bytes) == by_solver) << kept_bytes << ": the same bits";
+    }
     const auto cpu = make_cpu_backend({.threads = 2});
     const auto on_cpu = moments_of(source, tokens, *cpu, nullptr);
     ASSERT_EQ(by_host.size(), static_cast<size_t>(kLayerInputs));
