@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/parallel.h"
+#include "base/units.h"
 #include "compress/observing_backend.h"
 #include "engine/engine_client.h"
 #include "engine/prompt_passes.h"
@@ -23,6 +25,8 @@ namespace {
 constexpr int32_t kChunk_tokens = 512;
 constexpr int32_t kDeviceChunk_tokens = 2048;  ///< what products of a GPU take at full speed; in memory of a host too much
 constexpr int32_t kLogitsChunk_tokens = 128;
+
+double seconds_since(int64_t begin_us) { return static_cast<double>(now_us() - begin_us) * 1e-6; }
 
 /// Sums up the inputs of some of a layer's weights.
 class Watcher {
@@ -133,6 +137,7 @@ Result<std::unique_ptr<LayerCalibration>> LayerCalibration::make(const Setup& se
 }
 
 Status LayerCalibration::enter_embedding() {
+  const int64_t begin_us = now_us();
   if (!states_.on_backend()) return embed(setup_.tokens, states_.row_in(0));
   const PlannedWeight& table = planned_of(&planned_for_.embedding);
   QuantizedMatrix made;
@@ -145,6 +150,7 @@ Status LayerCalibration::enter_embedding() {
     TRY(setup_.backend.write({reinterpret_cast<const uint8_t*>(rows.data()), rows.size() * sizeof(float)}, states_.row_in(first)));
     first += static_cast<int64_t>(sequence.size());
   }
+  LOG_DEBUG("embedding of {} tokens in {:.3f} s", first, seconds_since(begin_us));
   return {};
 }
 
@@ -185,6 +191,7 @@ Status LayerCalibration::prepare(const PlannedWeight& planned, std::span<const H
 }
 
 Status LayerCalibration::load(int32_t layer) {
+  const int64_t begin_us = now_us();
   layer_ = layer;
   reached_ = 0;
   one_.config.layer = {setup_.config.layer[static_cast<size_t>(layer)]};
@@ -199,6 +206,7 @@ Status LayerCalibration::load(int32_t layer) {
     TRY(prepare(planned, planned.parts, *reinterpret_cast<Weight*>(reinterpret_cast<std::byte*>(&to) + (at - begin))));
     for (const HostWeight& part : planned.parts) drop_pages(part.bytes);
   }
+  LOG_DEBUG("layer {}: weights in {:.3f} s", layer, seconds_since(begin_us));
   return {};
 }
 
@@ -260,6 +268,7 @@ Status LayerCalibration::read_out(const CalibrationTokens& sequences, const floa
 
 Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
   QUINTET_CHECK(reached_ == 0 || request.sequential, "a pass from the layer's beginning behind sequential ones");
+  const int64_t begin_us = now_us();
   LayerWeights& layer = one_.weights.layer[0];
   Watcher watcher(layer, request, setup_);
   TRY(watcher.begin());
@@ -284,7 +293,10 @@ Result<LayerStatistics> LayerCalibration::pass(const PassRequest& request) {
                       return {};
                     }));
   if (request.advance) TRY(states_.swap());
-  return watcher.finish();
+  auto finished = watcher.finish();  // waits for the device
+  LOG_DEBUG("layer {}: pass for input {}{} in {:.3f} s", layer_, std::find(request.inputs, request.inputs + kLayerInputs, true) - request.inputs,
+            request.advance ? " and on" : "", seconds_since(begin_us));
+  return finished;
 }
 
 std::function<uint8_t*(int64_t count)> LayerCalibration::kept_rows(int input) {

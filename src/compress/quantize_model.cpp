@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/units.h"
 #include "compress/encode_matrix.h"
 #include "compress/exchange_sink.h"
 #include "compress/layer_calibration.h"
@@ -204,7 +205,8 @@ class Quantizer {
       if (tasks_[i].place.layer >= 0) next = tasks_[i].place.layer;
     if (next == config_.layers) return {};
     TRY_ASSIGN(HiddenStates states, open_states({.tokens = tokens, .hidden = config_.hidden, .entering = entering}, next > 0));
-    const uint64_t kept_bytes = states.on_backend() ? backend_.info().free_bytes / 2 : 0;
+    const uint64_t free_bytes = backend_.info().free_bytes, others = needs_beside_states();
+    const uint64_t kept_bytes = states.on_backend() && free_bytes > others ? free_bytes - others : 0;
     TRY_ASSIGN(calibration_, LayerCalibration::make({.files = files_,
                                                      .config = config_,
                                                      .backend = backend_,
@@ -217,11 +219,25 @@ class Quantizer {
     return {};
   }
 
-  /// A device has them in its own memory where they take less than a third of it: on their way to and from the host's, and from
-  /// there to the disk, they would take ten times as long as the layers.
+  /// Of a device's memory: a layer, what solves for its weights (backend/weight_solver.h), and a step's workspace.
+  uint64_t needs_beside_states() const {
+    constexpr uint64_t kWorkspaceBytes = uint64_t{1} << 30;
+    std::map<int32_t, uint64_t> layers;
+    uint64_t largest = 0, widest = 0, most = 0;
+    for (const TensorTask& task : tasks_) {
+      if (task.place.layer < 0) continue;
+      const auto k = static_cast<uint64_t>(task.tensor->weight.k), weights = static_cast<uint64_t>(task.tensor->weight.n) * k;
+      most = std::max(most, layers[task.place.layer] += weights);
+      if (task.place.input() >= 0) largest = std::max(largest, weights), widest = std::max(widest, k);
+    }
+    return kWorkspaceBytes + 5 * most / 2 + (solver_ ? 8 * widest * widest + 10 * largest : 0);
+  }
+
+  /// A device has them in its own memory where there is room: on their way to and from the host's, and from there to the disk,
+  /// they would take ten times as long as the layers.
   Result<HiddenStates> open_states(const HiddenStates::Shape& shape, bool saved) const {
     const BackendInfo info = backend_.info();
-    if (info.asynchronous && static_cast<uint64_t>(shape.tokens * shape.hidden) * sizeof(float) < info.free_bytes / 3) {
+    if (info.asynchronous && static_cast<uint64_t>(shape.tokens * shape.hidden) * sizeof(float) + needs_beside_states() < info.free_bytes) {
       auto kept = HiddenStates::keep(folder_->path(), shape, backend_, saved);
       if (kept || kept.error().kind != ErrorKind::no_room) return kept;
     }
@@ -405,13 +421,16 @@ class Quantizer {
   }
 
   Status replace(int input) {
+    const int64_t begin_us = now_us();
     std::map<std::string, HostWeight, std::less<>> views;
     for (const auto& [index, made] : made_)
       if (tasks_[index].place.input() == input) {
         const std::string_view name = tasks_[index].tensor->weight.name;
         views.emplace(name, made.matrix.view(name));
       }
-    return views.empty() ? Status() : calibration_->replace(input, views);
+    if (!views.empty()) TRY(calibration_->replace(input, views));
+    LOG_DEBUG("input {}: rounded weights in place in {:.3f} s", input, static_cast<double>(now_us() - begin_us) * 1e-6);
+    return {};
   }
 
   // --- one tensor ---
@@ -493,6 +512,7 @@ class Quantizer {
   }
 
   Status quantize(size_t index) {
+    const int64_t begin_us = now_us();
     const TensorTask& task = tasks_[index];
     const HostWeight& weight = task.tensor->weight;
     if (weight.k > 65536 && options_.has_outliers())
@@ -519,6 +539,7 @@ class Quantizer {
     }
     made.error = error.relative();
     made_.emplace(index, std::move(made));
+    LOG_DEBUG("{}: rounded in {:.3f} s", weight.name, static_cast<double>(now_us() - begin_us) * 1e-6);
     return {};
   }
 
