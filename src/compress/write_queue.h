@@ -11,7 +11,8 @@
 
 namespace quintet {
 
-/// Jobs done one after the other on a thread of their own. After the first error the rest is dropped. One thread may call.
+/// Jobs done one after the other on a thread of their own. After the first error the rest is dropped. One
+/// thread may call.
 class WriteQueue {
  public:
   using Job = std::function<Status()>;

@@ -1,4 +1,5 @@
-// The vector kernels of the integer formats against the scalar functions, bit by bit, on every target of this machine.
+// The vector kernels of the integer formats against the scalar functions, bit by bit, on every target of this
+// machine.
 #include "quant/row_kernels.h"
 
 #include <fmt/format.h>
@@ -44,7 +45,8 @@ struct Row {
     for (size_t i = 0; i < count; ++i) {
       values[i] = size[kind % 5] * normal(random) * (random() % 50 == 0 ? 6.0f : 1.0f);
       if (kind % 5 == 3) values[i] = random() % 2 ? 0.0f : -0.0f;
-      if (kind % 5 == 4 && random() % 3 == 0) values[i] = 0.02f * static_cast<float>(static_cast<int>(random() % 3) - 1);
+      if (kind % 5 == 4 && random() % 3 == 0)
+        values[i] = 0.02f * static_cast<float>(static_cast<int>(random() % 3) - 1);
       weights[i] = std::exp(normal(random));
       kept[i] = kind % 2 ? random() % 2 : 1;
     }
@@ -56,8 +58,8 @@ TEST(RowKernels, RangesCodesAndValuesAreThoseOfTheScalarFunctions) {
   for (const CpuSimd simd : targets())
     for (const IntegerFormat& format : formats())
       for (int kind = 0; kind < 10; ++kind) {
-        SCOPED_TRACE(fmt::format("target {}, {} bits, groups of {}, minimum {}, kind {}", static_cast<int>(simd), format.bits, format.group,
-                                 format.minimum, kind));
+        SCOPED_TRACE(fmt::format("target {}, {} bits, groups of {}, minimum {}, kind {}",
+                                 static_cast<int>(simd), format.bits, format.group, format.minimum, kind));
         const auto group = static_cast<size_t>(format.group);
         const size_t groups = 21;  // one batch and a part of the next
         const Row row(groups * group, kind);
@@ -80,11 +82,16 @@ TEST(RowKernels, RangesCodesAndValuesAreThoseOfTheScalarFunctions) {
           const std::span values(row.values.data() + g * group, group);
           const uint8_t* kept = of.kept ? of.kept + g * group : nullptr;
           const Extent extent = extent_of(values, kept);
-          ASSERT_TRUE(same_bits(extent.low, extents[g].low) || (extent.low == 0 && extent.high != 0)) << extent.low << " " << extents[g].low;
-          ASSERT_TRUE(same_bits(extent.high, extents[g].high) || (extent.high == 0 && extent.low != 0)) << extent.high;
-          const IntegerRange range = search_range(format, values, of.weights ? of.weights + g * group : nullptr, kept);
-          ASSERT_TRUE(same_bits(range.scale, found[g].scale)) << g << ": " << range.scale << " " << found[g].scale;
-          ASSERT_TRUE(same_bits(range.minimum, found[g].minimum)) << g << ": " << range.minimum << " " << found[g].minimum;
+          ASSERT_TRUE(same_bits(extent.low, extents[g].low) || (extent.low == 0 && extent.high != 0))
+              << extent.low << " " << extents[g].low;
+          ASSERT_TRUE(same_bits(extent.high, extents[g].high) || (extent.high == 0 && extent.low != 0))
+              << extent.high;
+          const IntegerRange range =
+              search_range(format, values, of.weights ? of.weights + g * group : nullptr, kept);
+          ASSERT_TRUE(same_bits(range.scale, found[g].scale))
+              << g << ": " << range.scale << " " << found[g].scale;
+          ASSERT_TRUE(same_bits(range.minimum, found[g].minimum))
+              << g << ": " << range.minimum << " " << found[g].minimum;
           for (size_t i = 0; i < group; ++i) {
             const int code = nearest_code(format, range, values[i]);
             ASSERT_EQ(code, codes[g * group + i]);
@@ -96,12 +103,14 @@ TEST(RowKernels, RangesCodesAndValuesAreThoseOfTheScalarFunctions) {
 
 TEST(RowKernels, EveryHalfIsDecodedToItsBits) {
   std::vector<uint8_t> in;
-  for (uint32_t bits = 0; bits < 1 << 16; ++bits) in.push_back(static_cast<uint8_t>(bits)), in.push_back(static_cast<uint8_t>(bits >> 8));
+  for (uint32_t bits = 0; bits < 1 << 16; ++bits)
+    in.push_back(static_cast<uint8_t>(bits)), in.push_back(static_cast<uint8_t>(bits >> 8));
   for (const CpuSimd simd : targets())
     for (const size_t first : {0, 3}) {  // a row may begin anywhere, and end within a vector
       std::vector<float> out((1 << 16) - first);
       row_kernels(simd).decode_f16(in.data() + 2 * first, out.size(), out.data());
-      for (size_t i = 0; i < out.size(); ++i) ASSERT_TRUE(same_bits(out[i], f16_to_f32(static_cast<uint16_t>(first + i)))) << first + i;
+      for (size_t i = 0; i < out.size(); ++i)
+        ASSERT_TRUE(same_bits(out[i], f16_to_f32(static_cast<uint16_t>(first + i)))) << first + i;
     }
 }
 
@@ -122,7 +131,8 @@ TEST(RowKernels, ErrorsAreSumsOfEightSums) {
     double lost[8] = {}, had[8] = {};
     for (size_t i = 0; i < 1003; ++i) {
       const size_t sum = i < 1000 ? i % 8 : 0;
-      const double moment = weighted ? row.weights[i] : 1, weight = row.values[i], error = weight - other.values[i];
+      const double moment = weighted ? row.weights[i] : 1, weight = row.values[i],
+                   error = weight - other.values[i];
       lost[sum] += moment * error * error;
       had[sum] += moment * weight * weight;
     }
@@ -130,7 +140,8 @@ TEST(RowKernels, ErrorsAreSumsOfEightSums) {
     for (int i = 0; i < 8; ++i) all_lost += lost[i], all_had += had[i];
     for (const CpuSimd simd : targets()) {
       double found_lost = 0, found_had = 0;
-      row_kernels(simd).errors(row.values.data(), other.values.data(), weighted ? row.weights.data() : nullptr, 1003, &found_lost, &found_had);
+      row_kernels(simd).errors(row.values.data(), other.values.data(),
+                               weighted ? row.weights.data() : nullptr, 1003, &found_lost, &found_had);
       EXPECT_EQ(found_lost, all_lost);
       EXPECT_EQ(found_had, all_had);
     }

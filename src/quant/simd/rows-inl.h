@@ -1,4 +1,5 @@
-// Ranges, codes and errors of rows on whatever vectors the target has. Included once a target, which QUINTET_TARGET names.
+// Ranges, codes and errors of rows on whatever vectors the target has. Included once a target, which
+// QUINTET_TARGET names.
 #define HWY_COMPILE_ONLY_STATIC 1
 #include <array>
 #include <cmath>
@@ -13,7 +14,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr size_t kLanes = 16;         // groups that are searched side by side, whatever the target's width
+constexpr size_t kLanes = 16;  // groups that are searched side by side, whatever the target's width
 constexpr size_t kMostGroup = 128;
 using D = hn::CappedTag<float, kLanes>;
 using V = hn::Vec<D>;
@@ -37,9 +38,11 @@ void decode_f16(const uint8_t* in, size_t count, float* out) {
     // The mantissa of a subnormal half stands behind a 1 that is then taken away again.
     const V one = hn::BitCast(D(), hn::Set(wide, 113u << 23));
     const V subnormal = hn::Sub(hn::BitCast(D(), hn::Add(magnitude, hn::Set(wide, 113u << 23))), one);
-    const auto normal = hn::Add(magnitude, hn::IfThenElse(hn::Lt(magnitude, hn::Set(wide, 31u << 23)),
-                                                          hn::Set(wide, 112u << 23), hn::Set(wide, 224u << 23)));
-    const auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(wide, 1u << 23)), hn::BitCast(wide, subnormal), normal);
+    const auto normal =
+        hn::Add(magnitude, hn::IfThenElse(hn::Lt(magnitude, hn::Set(wide, 31u << 23)),
+                                          hn::Set(wide, 112u << 23), hn::Set(wide, 224u << 23)));
+    const auto value =
+        hn::IfThenElse(hn::Lt(magnitude, hn::Set(wide, 1u << 23)), hn::BitCast(wide, subnormal), normal);
     const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(wide, 0x8000u)));
     hn::StoreU(hn::BitCast(D(), hn::Or(value, sign)), D(), out + i);
   }
@@ -49,7 +52,8 @@ void decode_f16(const uint8_t* in, size_t count, float* out) {
 bool all_within(const float* values, size_t count, float most) {
   auto within = hn::Eq(set(0), set(0));
   size_t i = 0;
-  for (; i + kWidth <= count; i += kWidth) within = hn::And(within, hn::Le(hn::Abs(hn::LoadU(D(), values + i)), set(most)));
+  for (; i + kWidth <= count; i += kWidth)
+    within = hn::And(within, hn::Le(hn::Abs(hn::LoadU(D(), values + i)), set(most)));
   bool all = hn::AllTrue(D(), within);
   for (; i < count; ++i) all &= std::abs(values[i]) <= most;
   return all;
@@ -92,11 +96,13 @@ void extents(const RowGroups& row, Extent* extents) {
 /// f16_to_f32(f32_to_f16(x)) of numbers.
 HWY_INLINE V as_half(V x) {
   const U wide;
-  const auto bits = hn::BitCast(wide, x), sign = hn::And(bits, hn::Set(wide, 0x80000000u)), magnitude = hn::Xor(bits, sign);
+  const auto bits = hn::BitCast(wide, x), sign = hn::And(bits, hn::Set(wide, 0x80000000u)),
+             magnitude = hn::Xor(bits, sign);
   const V half = set(0.5f);
   const auto subnormal = hn::BitCast(wide, hn::Sub(hn::Add(hn::BitCast(D(), magnitude), half), half));
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(wide, 1));
-  const auto rounded = hn::AndNot(hn::Set(wide, 0x1FFFu), hn::Add(hn::Add(magnitude, hn::Set(wide, 0xFFFu)), odd));
+  const auto rounded =
+      hn::AndNot(hn::Set(wide, 0x1FFFu), hn::Add(hn::Add(magnitude, hn::Set(wide, 0xFFFu)), odd));
   auto made = hn::IfThenElse(hn::Lt(magnitude, hn::Set(wide, 0x38800000u)), subnormal, rounded);
   made = hn::IfThenElse(hn::Gt(magnitude, hn::Set(wide, 0x477FEFFFu)), hn::Set(wide, 0x7F800000u), made);
   return hn::BitCast(D(), hn::Or(made, sign));
@@ -117,7 +123,9 @@ void gather(const RowGroups& row, const Extent* extents, size_t first, Lanes& la
     lanes.high[lane] = extents[g].high;
     for (size_t i = 0; i < group; ++i) lanes.x[i][lane] = row.values[begin + i];
     for (size_t i = 0; i < group; ++i)
-      lanes.weight[i][lane] = row.kept && !row.kept[begin + i] ? 0.0f : row.weights ? row.weights[begin + i] : 1.0f;
+      lanes.weight[i][lane] = row.kept && !row.kept[begin + i] ? 0.0f
+                              : row.weights                    ? row.weights[begin + i]
+                                                               : 1.0f;
   }
 }
 
@@ -138,13 +146,17 @@ HWY_INLINE Ranges ranges_of(const IntegerFormat& format, const Lanes& lanes, siz
   }
   if (!format.minimum) {
     const V below = hn::Neg(low), largest = hn::IfThenElse(hn::Lt(below, high), high, below);
-    return {as_half(hn::Div(hn::Mul(largest, set(factor)), set(static_cast<float>(format.max_code() / 2)))), hn::Zero(D())};
+    return {as_half(hn::Div(hn::Mul(largest, set(factor)), set(static_cast<float>(format.max_code() / 2)))),
+            hn::Zero(D())};
   }
-  const V middle = hn::Div(hn::Add(low, high), set(2)), half = hn::Mul(hn::Div(hn::Sub(high, low), set(2)), set(factor));
-  return {as_half(hn::Div(hn::Mul(set(2), half), set(static_cast<float>(format.max_code())))), as_half(hn::Sub(middle, half))};
+  const V middle = hn::Div(hn::Add(low, high), set(2)),
+          half = hn::Mul(hn::Div(hn::Sub(high, low), set(2)), set(factor));
+  return {as_half(hn::Div(hn::Mul(set(2), half), set(static_cast<float>(format.max_code())))),
+          as_half(hn::Sub(middle, half))};
 }
 
-HWY_INLINE void search_lanes(const IntegerFormat& format, const Lanes& lanes, size_t first, IntegerRange* ranges) {
+HWY_INLINE void search_lanes(const IntegerFormat& format, const Lanes& lanes, size_t first,
+                             IntegerRange* ranges) {
   const auto group = static_cast<size_t>(format.group);
   const auto offset = static_cast<float>(format.code_offset());
   const V low = set(-offset), high = set(static_cast<float>(format.max_code()) - offset);
@@ -165,7 +177,8 @@ HWY_INLINE void search_lanes(const IntegerFormat& format, const Lanes& lanes, si
     }
     const auto better = hn::And(alive, hn::Lt(sum, least));
     least = hn::IfThenElse(better, sum, least);
-    best = {hn::IfThenElse(better, range.scale, best.scale), hn::IfThenElse(better, range.minimum, best.minimum)};
+    best = {hn::IfThenElse(better, range.scale, best.scale),
+            hn::IfThenElse(better, range.minimum, best.minimum)};
   }
   alignas(64) std::array<float, kLanes> scale, minimum;
   hn::Store(best.scale, D(), scale.data());
@@ -178,7 +191,8 @@ void search(const RowGroups& row, const Extent* extents, IntegerRange* ranges) {
   for (size_t first = 0; first < row.groups; first += kLanes) {
     gather(row, extents, first, lanes);
     std::array<IntegerRange, kLanes> found;
-    for (size_t lane = 0; lane < kLanes; lane += kWidth) search_lanes(row.format, lanes, lane, found.data() + lane);
+    for (size_t lane = 0; lane < kLanes; lane += kWidth)
+      search_lanes(row.format, lanes, lane, found.data() + lane);
     std::copy_n(found.begin(), std::min(kLanes, row.groups - first), ranges + first);
   }
 }
@@ -205,7 +219,8 @@ void round(const RowGroups& row, const IntegerRange* ranges, uint8_t* codes) {
   }
 }
 
-void decode(const IntegerFormat& format, const uint8_t* codes, size_t groups, const IntegerRange* ranges, float* values) {
+void decode(const IntegerFormat& format, const uint8_t* codes, size_t groups, const IntegerRange* ranges,
+            float* values) {
   const auto group = static_cast<size_t>(format.group);
   const hn::Rebind<uint8_t, D> bytes;
   const hn::RebindToSigned<D> wide;
@@ -220,7 +235,8 @@ void decode(const IntegerFormat& format, const uint8_t* codes, size_t groups, co
   }
 }
 
-void errors(const float* weights, const float* decoded, const float* moments, size_t count, double* lost, double* had) {
+void errors(const float* weights, const float* decoded, const float* moments, size_t count, double* lost,
+            double* had) {
   constexpr size_t kSums = 8;
   using Wide = hn::CappedTag<double, kSums>;
   const Wide wide;
