@@ -460,7 +460,7 @@ class Quantizer {
       if (is_dense(whole.format)) TRY(check_finite(whole));
       TRY(writes_.push([this, index, whole, made]() -> Status {
         TRY(sink_->add(planned_[index], whole));
-        drop_pages(whole.bytes);
+        drop_pages(tasks_[index].tensor->weight.bytes);  // of the file: what was made for the occasion lies elsewhere
         return {};
       }));
       report.bytes = weight.stored_bytes();
