@@ -14,7 +14,6 @@
 #include "base/units.h"
 #include "compress/observing_backend.h"
 #include "engine/engine_client.h"
-#include "engine/prompt_passes.h"
 #include "model/loader.h"
 #include "quant/products.h"
 #include "quant/quantize.h"

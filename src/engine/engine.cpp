@@ -6,7 +6,6 @@
 #include "base/units.h"
 #include "engine/local_engine.h"
 #include "engine/model_executor.h"
-#include "engine/prompt_passes.h"
 #include "plan/memory_plan.h"
 
 namespace quintet {
@@ -93,19 +92,6 @@ Status check_prompt(const ModelConfig& config, const std::vector<TokenId>& token
   return {};
 }
 
-Status run_prompt(Backend& backend, const Model& model, const std::vector<TokenId>& tokens, int32_t chunk_tokens,
-                  const LogitsSink& sink, bool unfused) {
-  TRY(check_prompt(model.config, tokens, chunk_tokens));
-  const auto context = static_cast<int32_t>(tokens.size());
-  // Logits of a whole chunk may be larger than the model: a bounded piece at a time, which changes no bits.
-  constexpr int64_t kLogitsBytes = 64 << 20;
-  const int64_t row_bytes = int64_t{model.config.vocabulary} * static_cast<int64_t>(sizeof(float));
-  const int64_t most = sink ? std::max<int64_t>(kLogitsBytes / row_bytes, 1) : INT32_MAX;
-  const auto chunk = static_cast<int32_t>(std::min<int64_t>(most, std::min(chunk_tokens, context)));
-  TRY_ASSIGN(PromptRunner runner, PromptRunner::make(backend, model, context, chunk, sink != nullptr, unfused));
-  return runner.run(tokens, sink);
-}
-
 }  // namespace
 
 Result<MemoryPlan> plan_engine(const Backend& backend, const ModelNeeds& needs, bool weights_are_loaded,
@@ -161,12 +147,15 @@ Result<std::unique_ptr<EngineClient>> start_engine(Backend& backend, const Model
 Status prompt_logits(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
                      int32_t chunk_tokens,
                      const std::function<Status(int32_t first, int32_t rows, const float* logits)>& sink, bool unfused) {
-  return run_prompt(backend, model, tokens, chunk_tokens, sink, unfused);
-}
-
-Status prompt_pass(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
-                   int32_t chunk_tokens) {
-  return run_prompt(backend, model, tokens, chunk_tokens, nullptr, /*unfused=*/false);
+  TRY(check_prompt(model.config, tokens, chunk_tokens));
+  const auto context = static_cast<int32_t>(tokens.size());
+  // Logits of a whole chunk may be larger than the model: a bounded piece at a time, which changes no bits.
+  constexpr int64_t kLogitsBytes = 64 << 20;
+  const int64_t row_bytes = int64_t{model.config.vocabulary} * static_cast<int64_t>(sizeof(float));
+  const auto chunk = static_cast<int32_t>(
+      std::min<int64_t>(std::max<int64_t>(kLogitsBytes / row_bytes, 1), std::min(chunk_tokens, context)));
+  TRY_ASSIGN(PromptRunner runner, PromptRunner::make(backend, model, context, chunk, true, unfused));
+  return runner.run(tokens, sink);
 }
 
 Status prompt_passes(Backend& backend, const Model& model, std::span<const std::vector<TokenId>> sequences, int32_t chunk_tokens,

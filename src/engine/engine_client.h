@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,8 +72,10 @@ Status prompt_logits(Backend& backend, const Model& model, const std::vector<Tok
                      int32_t chunk_tokens,
                      const std::function<Status(int32_t first, int32_t rows, const float* logits)>& sink, bool unfused = false);
 
-/// The same without the head: for a backend that watches what passes through it (compress/observing_backend.h).
-Status prompt_pass(Backend& backend, const Model& model, const std::vector<TokenId>& tokens,
-                   int32_t chunk_tokens);
+/// Sequences in turn, without the head, for a backend that watches what passes through it (compress/observing_backend.h). One
+/// workspace serves all: on a device its allocations take longer than a small layer. `behind_each`, where set, is called behind
+/// each sequence; an error from it ends the work and is returned.
+Status prompt_passes(Backend& backend, const Model& model, std::span<const std::vector<TokenId>> sequences,
+                     int32_t chunk_tokens, const std::function<Status()>& behind_each);
 
 }  // namespace quintet

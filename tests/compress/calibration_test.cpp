@@ -91,7 +91,7 @@ TEST(Calibration, HessiansAreTheMeanProductsOfTheInputs) {
                                expected[static_cast<size_t>(a * k + b)] +=
                                    static_cast<double>(x[r * k + a]) * x[r * k + b];
                        }});
-      for (const auto& sequence : sequences()) ASSERT_TRUE(prompt_pass(*observed, *other, sequence, 16));
+      ASSERT_TRUE(prompt_passes(*observed, *other, sequences(), 16, nullptr));
       EXPECT_EQ(seen, 120);
       const InputStatistics& of = hessians[i];
       EXPECT_EQ(of.rows, 120);
