@@ -257,7 +257,7 @@ TEST_F(CudaLinear, LargeScalesTakeALargerUnit) {
 // More panels of outputs than multiprocessors, of so many inputs that blocks share them: what one block hands to another.
 TEST_F(CudaLinear, PanelsSharedByBlocksKeepARowsBits) {
   for (const WeightFormat format : {WeightFormat::int4_g128, WeightFormat::q4_k, WeightFormat::f16}) {
-    backend_ = make_cuda_backend({}).value();
+    backend_ = make_cuda_backend({.path = tested_path()}).value();
     bool reserved = false;
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{10240, 4096}, {64 * 133, 8192}, {4096, 8192}}) {
       const RandomWeight weight = random_weight(format, n, k);
