@@ -61,6 +61,8 @@ struct RowShare {
     const int units = shared ? items : panels, unit = shared ? 1 : kSlices;
     begin = over(units * block, p.grid_inverse) * unit, end = over(units * (block + 1), p.grid_inverse) * unit;
   }
+  /// Nothing but the row holds this block back.
+  __device__ __forceinline__ bool empty() const { return begin == end; }
   /// The block that has an item of a shared panel.
   __device__ int block_of(int item) const { return ((item + 1) * gridDim.x - 1) / items; }
 };
@@ -237,7 +239,8 @@ struct Finisher {
   }
 };
 
-/// Of the row of a product with outliers, whose inputs those who add slices up read too: it is there; they have read it.
+/// Of the row of a product with outliers, whose inputs those who add slices up read too: it is there; they have read it. And of one of
+/// which this block has no share: else it could tell the others, and the last clear the counters, before its own warps have seen them.
 struct RowBarriers {
   uint32_t made, read;
 };
@@ -247,13 +250,10 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
                                              const MetSlices& met, int t) {
   Finisher finisher = {.p = p, .t = t};
   static_assert(kRowItems == kSlices, "one panel begins in each round");
-  uint32_t round = 0, target = 0, rows = 0;
+  uint32_t round = 0, rows = 0;
   for (int number = 0; number < p.phases; ++number) {
     const FinishedPhase phase(p.phase[number]);
-    if (phase.kind == PhaseKind::attend) {
-      target += p.attend.kv_heads;
-      continue;
-    }
+    if (phase.kind == PhaseKind::attend) continue;
     const RowShare share(p, phase.kind, phase.n / kPanel, phase.pieces / kSlices * RowRing<Format>::kPanelBytes);
     for (int item = share.begin; item < share.end; item += kRowItems, ++round) {
       float outliers = 0;
@@ -285,17 +285,13 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, uint32_t met_
       }
       ring_release(met_free + round % 2 * 8, t % 32, p.arriving_lanes);
     }
-    if (phase.outliers.begin) {
-      if (share.begin == share.end) barrier_wait(row_barriers.made, rows & 1);  // no phase of the barrier goes by unseen
+    if (phase.outliers.begin || share.empty()) {
+      if (share.empty()) barrier_wait(row_barriers.made, rows & 1);
       ring_release(row_barriers.read, t % 32, p.arriving_lanes);
       ++rows;
     }
     finisher.sync();
-    if (t == 0) {
-      if (share.begin == share.end) wait_for(&p.progress->arrived, target);  // nothing else held this block back
-      publish(&p.progress->arrived);
-    }
-    target += gridDim.x;
+    if (t == 0) publish(&p.progress->arrived);
   }
   if (t == 0) leave_chain(p);
 }
@@ -358,7 +354,7 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
   named_barrier<1, kRowThreads>();
   int stage = 0;
   uint32_t parity = 0, round = 0, arrived = 0;  // arrived: of *p.progress, once the phases before are done
-  uint32_t rows = 0;  // made for products with outliers
+  uint32_t rows = 0;  // made that those who add slices up wait for
   for (int number = 0; number < p.phases; ++number) {
     const ChainPhase& phase = *reinterpret_cast<const ChainPhase*>(ahead[number % 4]);
     if (phase.kind == PhaseKind::attend) {
@@ -378,7 +374,7 @@ __global__ void __launch_bounds__(kRowThreads + 128, 1) row_chain(const __grid_c
     make_row<Format>(phase, &p.progress->arrived, arrived, row, [&] {
       if (later < p.phases) keep_ahead(later, part);
     });
-    if (phase.outliers.begin) {
+    if (phase.outliers.begin || share.empty()) {
       ring_release(shared_address(&row_made), lane, p.arriving_lanes);
       ++rows;
     }
