@@ -65,15 +65,15 @@ TEST_F(CudaLinear, WeightsOfManyChunksDecodeToo) {
 TEST_F(CudaLinear, SidesDecodeAsTheOracleDoes) {
   for (const bool permuted : {false, true}) {
     const double share = permuted ? 0 : 0.02;
-    const RandomWeight q = random_weight(WeightFormat::int4_g64, 192, 320, "q", share, permuted), kv[] = {
-        random_weight(WeightFormat::int8, 48, 320, "k", 0, permuted), random_weight(WeightFormat::bf16, 51, 320, "v", share, permuted)};
+    const RandomWeight q = random_weight(WeightFormat::int4_g64, 256, 320, "q", share, permuted), kv[] = {
+        random_weight(WeightFormat::int8, 256, 320, "k", 0, permuted), random_weight(WeightFormat::bf16, 51, 320, "v", share, permuted)};
     HostWeight parts[] = {q.host, kv[0].host, kv[1].host};
     if (permuted) parts[1].in_perm = parts[2].in_perm = parts[0].in_perm;
     const auto prepared = backend_->prepare(WeightRole::qkv, parts);
     ASSERT_TRUE(prepared) << prepared.error().message;
     EXPECT_EQ(backend_->packed_bytes(WeightRole::qkv, parts).value(), prepared->bytes);
-    std::vector<float> back(291 * 320, NAN), row(320);
-    ASSERT_TRUE(backend_->unpack(*prepared, 0, 291, back.data()));
+    std::vector<float> back(563 * 320, NAN), row(320);
+    ASSERT_TRUE(backend_->unpack(*prepared, 0, 563, back.data()));
     int64_t at = 0;
     for (const HostWeight& part : parts)
       for (int64_t i = 0; i < part.n; ++i, ++at) {
@@ -86,6 +86,15 @@ TEST_F(CudaLinear, SidesDecodeAsTheOracleDoes) {
   const auto refused = backend_->prepare(WeightRole::gate_up, parts);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("second"), std::string::npos) << refused.error().message;
+}
+
+TEST_F(CudaLinear, HeadsLieOneBehindTheOther) {
+  const RandomWeight q = random_weight(WeightFormat::int4_g64, 192, 128, "q", 0, false), k = random_weight(WeightFormat::int8, 64, 128, "k", 0, false),
+                     v = random_weight(WeightFormat::int8, 64, 128, "v", 0, false);
+  const HostWeight parts[] = {q.host, k.host, v.host};
+  const auto refused = backend_->prepare(WeightRole::qkv, parts);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "tensor k: found another format behind 192 rows of q and k, allowed on the GPU are multiples of 256");
 }
 
 TEST_F(CudaLinear, AgreesWithDoubleAndKeepsARowsBits) {

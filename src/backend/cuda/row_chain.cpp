@@ -19,7 +19,7 @@ bool RowChain::add(const AttendParams& params, int dim, const LaunchSite& site, 
   if (!params.fresh || params.splits > 1 || (dim != 64 && dim != 128) || params.heads / params.kv_heads > kRowHeads || params.kv_heads > site.multiprocessors) return false;
   AttendParams same = params;
   same.layer = same.window = 0;
-  same.turn = params_.attend.turn;
+  same.turn = params_.dim ? params_.attend.turn : params.turn;
   code = cudaSuccess;
   if (params_.dim && (dim != params_.dim || std::memcmp(&same, &params_.attend, sizeof(same)) != 0)) code = flush(site);
   if (code != cudaSuccess) return true;
@@ -48,6 +48,7 @@ cudaError_t RowChain::flush(const LaunchSite& site) {
   params_.arriving_lanes = site.arriving_lanes;
   const cudaError_t code = kernels_->chain(params_, site);
   params_.phases = params_.dim = 0;
+  params_.attend = {};
   return code;
 }
 

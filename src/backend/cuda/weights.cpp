@@ -106,6 +106,10 @@ Result<CudaWeight> WeightPacker::lay_out(WeightRole role, std::span<const HostWe
     const bool alternate = role == WeightRole::gate_up;
     // Parts of one format share a segment, so that their product is one launch.
     if (packed.segments.empty() || packed.segments.back().kernels != kernels) {
+      // Heads are read one behind the other: no padding may lie between two of them.
+      if (role == WeightRole::qkv && !packed.segments.empty() && packed.segments.back().n % kUnitOutputs)
+        return bad_input(fmt::format("tensor {}: found another format behind {} rows of q and k, allowed on the GPU are multiples of {}", part.name,
+                                     packed.segments.back().n, kUnitOutputs));
       packed.segments.push_back({.kernels = kernels, .pieces = padded_inputs(static_cast<int>(part.k)) / kernels->piece_k, .unit = kernels->unit});
     }
     Segment& segment = packed.segments.back();
