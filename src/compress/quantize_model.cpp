@@ -84,6 +84,7 @@ class Quantizer {
     if (solver_) identity["Hessians and rounding"] = "on the device";
     TRY_ASSIGN(WorkFolder folder, WorkFolder::open(destination, identity, options_.restart));
     folder_ = &folder;
+    const WriteQueue::Drained drained(writes_);  // what is written uses the folder, however this ends
     Status status = work();
     const Status written = writes_.drain();
     if (status) status = written;
@@ -476,6 +477,7 @@ class Quantizer {
       if (!made->matrix.note.empty()) report.note += (report.note.empty() ? "" : "; ") + made->matrix.note;
       TRY(writes_.push([this, index, view, made]() -> Status {
         TRY(sink_->add(planned_[index], view));
+        if (options_.is_gptq()) return {};  // its layers have no use for them, and need the room
         const std::lock_guard lock(spare_mutex_);
         spare_blocks_ = std::move(made->matrix.blocks);
         return {};

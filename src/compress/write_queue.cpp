@@ -1,9 +1,22 @@
 // A bounded queue and its thread.
 #include "compress/write_queue.h"
 
+#include <new>
 #include <utility>
 
 namespace quintet {
+namespace {
+
+/// An exception that left the thread would end the process.
+Status done(const WriteQueue::Job& job) {
+  try {
+    return job();
+  } catch (const std::bad_alloc&) {
+    return no_room("out of memory");
+  }
+}
+
+}  // namespace
 
 Status WriteQueue::push(Job job) {
   std::unique_lock lock(mutex_);
@@ -23,8 +36,9 @@ Status WriteQueue::drain() {
 void WriteQueue::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return !jobs_.empty(); })) {
+    const Job& job = jobs_.front();  // stays where it is while others are pushed
     lock.unlock();
-    const Status status = jobs_.front()();
+    const Status status = done(job);
     lock.lock();
     if (status) {
       jobs_.pop_front();

@@ -11,8 +11,8 @@
 
 namespace quintet {
 
-/// Jobs done one after the other on a thread of their own. After the first error the rest is dropped. One
-/// thread may call.
+/// Jobs done one after the other on a thread of their own. After the first error (no memory is one) the rest is
+/// dropped. One thread may call.
 class WriteQueue {
  public:
   using Job = std::function<Status()>;
@@ -23,6 +23,17 @@ class WriteQueue {
   Status push(Job job);
   /// Waits until all are done. The first error.
   Status drain();
+  /// Drains the queue at the end of a scope that what its jobs use ends with.
+  class Drained {
+   public:
+    explicit Drained(WriteQueue& queue) : queue_(queue) {}
+    Drained(const Drained&) = delete;
+    Drained& operator=(const Drained&) = delete;
+    ~Drained() { (void)queue_.drain(); }
+
+   private:
+    WriteQueue& queue_;
+  };
 
  private:
   static constexpr size_t kWaiting = 2;
