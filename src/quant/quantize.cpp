@@ -122,9 +122,12 @@ void append_rows(QuantizedMatrix& to, QuantizedMatrix&& rows) {
     to = std::move(rows);
     return;
   }
-  QUINTET_CHECK(to.format == rows.format && to.k == rows.k && to.outlier_begin.empty() == rows.outlier_begin.empty() &&
-                    to.in_perm == rows.in_perm,
-                "rows of {} x {} below {} x {}", rows.n, rows.k, to.n, to.k);
+  QUINTET_CHECK(to.format == rows.format && to.k == rows.k && to.in_perm == rows.in_perm, "rows of {} x {} below {} x {}", rows.n,
+                rows.k, to.n, to.k);
+  if (to.outlier_begin.empty() != rows.outlier_begin.empty()) {  // the share of a few rows may be less than one weight
+    QuantizedMatrix& without = to.outlier_begin.empty() ? to : rows;
+    without.outlier_begin.assign(static_cast<size_t>(without.n) + 1, 0);
+  }
   to.blocks.insert(to.blocks.end(), rows.blocks.begin(), rows.blocks.end());
   to.n += rows.n;
   append_side_data(to, rows);

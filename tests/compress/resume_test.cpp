@@ -126,6 +126,21 @@ TEST_F(Resume, RowsAtATimeMakeTheSameModel) {
   }
 }
 
+TEST_F(Resume, RowsAtATimeMayBeTooFewForOneOutlier) {
+  for (const QuantizeMethod method : {QuantizeMethod::outlier, QuantizeMethod::gptq_outlier}) {
+    QuantizeOptions options = options_of(method);
+    options.shares = {.first = 0.001, .middle = 0.001, .head = 0.001};
+    options.weights_at_once = 1000;  // the last rows of a tensor are fewer than those before
+    const auto made = run(kTiny + "llama-plain.gguf", path("made"), options);
+    ASSERT_TRUE(made) << message(made);
+    int64_t outliers = 0;
+    for (const TensorReport& tensor : made->tensors) outliers += tensor.outliers;
+    EXPECT_GT(outliers, 0);
+    EXPECT_TRUE(ModelFiles::open(path("made")));
+    fs::remove_all(path("made"));
+  }
+}
+
 TEST_F(Resume, WhatChangedIsNamed) {
   const std::string source = path("source.gguf"), out = path("out");
   fs::copy_file(kTiny + "llama-plain.gguf", source);
