@@ -555,7 +555,14 @@ class Quantizer {
 
   /// As floats, scales folded in.
   void read_rows(const Stretch& part, int64_t first, int64_t count, float* values) const {
+    decode_rows(part, first, count, values);
+    fold_rows(part, first, count, values);
+  }
+  /// As floats, as the file has them: what check_weights() is to see.
+  static void decode_rows(const Stretch& part, int64_t first, int64_t count, float* values) {
     for (int64_t row = 0; row < count; ++row) decode_row(part.rows, first + row, values + row * part.rows.k);
+  }
+  void fold_rows(const Stretch& part, int64_t first, int64_t count, float* values) const {
     TensorPlace place = part.task.place;
     place.first_row += part.first_row + first;
     fold_.apply(place, config_, count, part.rows.k, values);
@@ -568,9 +575,10 @@ class Quantizer {
       values_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(n * k));
       values_size_ = n * k;
     }
-    parallel_for(n, options_.threads, [&](int64_t row) { read_rows(part, row, 1, values_.get() + row * k); });
+    parallel_for(n, options_.threads, [&](int64_t row) { decode_rows(part, row, 1, values_.get() + row * k); });
     const MatrixToQuantize matrix = matrix_of(part, 0, n, values_.get(), options_.threads);
     TRY(check_weights(matrix));
+    fold_rows(part, 0, n, values_.get());
     TRY_ASSIGN(QuantizedMatrix rows, quantize(matrix, part.task));
     error = output_error(matrix, rows);
     if (options_.plots && part.first_row == 0) made.plot = plot_of(matrix, rows, part.task.place.layer);
@@ -632,10 +640,11 @@ class Quantizer {
     parallel_for(chunks, options_.threads, [&](int64_t chunk) {
       const int64_t first = chunk * rows_at_once, count = std::min(rows_at_once, n - first);
       const auto values = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count * k));
-      read_rows(part, first, count, values.get());
+      decode_rows(part, first, count, values.get());
       const MatrixToQuantize matrix = matrix_of(part, first, count, values.get(), 1);
       const auto work = [&]() -> Status {
         TRY(check_weights(matrix));
+        fold_rows(part, first, count, values.get());
         // Which rows hold how many of equal largest weights is counted from the part's first one.
         MatrixToQuantize counted = matrix;
         counted.first_row = first;

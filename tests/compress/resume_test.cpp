@@ -279,6 +279,28 @@ TEST_F(Resume, WhatNoModelCanHaveIsRefusedAtItsTensor) {
   }
 }
 
+// What AWQ makes of a weight may be larger: it is the file's that is judged, and told.
+TEST_F(Resume, WeightsAreCheckedAsTheFileHasThem) {
+  const auto files = ModelFiles::open(kTiny + "llama-plain.gguf");
+  ASSERT_TRUE(files);
+  const HostWeight& gate = files->find("blk.1.ffn_gate.weight")->weight;
+  ASSERT_EQ(gate.format, WeightFormat::f32);
+  for (const float value : {58000.0f, 60010.0f})
+    for (const size_t column : {5, 7}) {  // the scales of which are below 1, and above
+      std::string bytes = read(kTiny + "llama-plain.gguf");
+      const size_t at = bytes.find(std::string(gate.bytes.begin(), gate.bytes.end()));
+      ASSERT_NE(at, bytes.npos);
+      std::memcpy(bytes.data() + at + 4 * (static_cast<size_t>(37 * gate.k) + column), &value, 4);
+      std::ofstream(path("large.gguf"), std::ios::binary) << bytes;
+      const auto made = run(path("large.gguf"), path("out"), options_of(QuantizeMethod::awq));
+      EXPECT_EQ(made.has_value(), value < 60000) << message(made);
+      if (!made) {
+        EXPECT_THAT(message(made), HasSubstr(fmt::format("row 37, column {}: found 60010", column)));
+      }
+      fs::remove_all(path("out"));
+    }
+}
+
 TEST_F(Resume, DamageAndOtherWritersAreNamed) {
   const std::string source = kTiny + "llama-plain.gguf", out = path("out"), partial = out + ".partial";
   const QuantizeOptions options = options_of(QuantizeMethod::rtn);
