@@ -161,7 +161,7 @@ double least_error(std::span<const float> values, std::span<const float> importa
 }
 
 TEST(Encode, NoOtherScaleLosesMuchLess) {
-  constexpr size_t kBlocks = 60;
+  constexpr size_t kBlocks = 240;  // of fewer one in a hundred runs had more than `most`
   std::vector<float> levels(std::begin(kIq4Values), std::end(kIq4Values));
   const auto whole = [](int low, int high) {
     std::vector<float> grid;
