@@ -10,6 +10,8 @@ import xml.etree.ElementTree as ElementTree
 
 
 def main():
+    if len(sys.argv) < 2 or not os.path.exists(os.path.join(sys.argv[1], "CMakeCache.txt")):
+        sys.exit(f"{__doc__}\n{sys.argv[1] if len(sys.argv) > 1 else 'nothing'}: found no build folder")
     build, arguments = os.path.abspath(sys.argv[1]), sys.argv[2:]
     results = os.path.join(build, "test-results")
     shutil.rmtree(results, ignore_errors=True)
