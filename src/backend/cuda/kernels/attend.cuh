@@ -86,10 +86,9 @@ struct alignas(16) FreshRow {
   __half q[16][kStride];
   __half kv[2][kStride];
 
-  /// By all kWarps warps; `stores`: this block also puts K and V into the cache, at `slot`.
-  template <int kWarps>
+  /// By all of a block's warps; `stores`: this block also puts K and V into the cache, at `slot`.
   __device__ __forceinline__ void make(const RopeStoreParams& p, const Turns<head_pairs(kDim)>& turns, int row, int64_t slot, int kv_head, bool stores, int warp, int lane) {
-    constexpr int kJobs = (kFreshGroup + 2 + kWarps - 1) / kWarps;
+    constexpr int kJobs = (kFreshGroup + 2 + kAttendWarps - 1) / kAttendWarps;
     const int group = p.heads / p.kv_heads, jobs = group + (stores ? 2 : 0);
     const auto head_of = [&](int job) {
       return job < group ? kv_head * group + job : job == group ? p.heads + kv_head : p.heads + p.kv_heads + kv_head;
@@ -97,10 +96,10 @@ struct alignas(16) FreshRow {
     HeadValues<kDim> values[kJobs];
 #pragma unroll
     for (int i = 0; i < kJobs; ++i)  // all loads before the first use: a job too many reads what another reads
-      values[i].load(p, row, head_of(min(warp + i * kWarps, jobs - 1)), lane);
+      values[i].load(p, row, head_of(min(warp + i * kAttendWarps, jobs - 1)), lane);
 #pragma unroll
     for (int i = 0; i < kJobs; ++i) {
-      const int job = warp + i * kWarps;
+      const int job = warp + i * kAttendWarps;
       if (job >= jobs) continue;
       const bool is_q = job < group, is_v = job == group + 1;
       values[i].finish(p, is_q ? p.q_norm : is_v ? nullptr : p.k_norm, is_v ? nullptr : &turns, lane);
@@ -120,13 +119,6 @@ struct PageOf {
   __device__ __forceinline__ int within(int position) const { return position - (*this)(position) * tokens; }
 };
 
-/// Which part of a step a block attends for.
-struct AttendPlace {
-  int kv_head, query_tile, seq;
-  int split;  ///< the first, where results are partial
-  int layer, window;
-};
-
 /// What the warps of a block exchange.
 template <int kDim, bool kTogether, bool kFresh>
 struct AttendScratch {
@@ -137,44 +129,41 @@ struct AttendScratch {
   FreshRow<kFresh ? kDim : 64> fresh;
 };
 
-/// The threads of a block of its own.
-struct WholeBlock {
-  __device__ static __forceinline__ void sync() { __syncthreads(); }
-  __device__ static __forceinline__ void wait() { wait_for_previous(); }
-};
-
-/// One block's attention, by kWarps warps whose threads are numbered from 0. kFresh: one row a sequence, finished here as `turn` says
-/// (with kTogether). `memory`: attend_shared_bytes<kDim>(kStages). Threads::wait() returns once what the kernel before leaves is there.
-template <int kDim, int kStages, bool kPartial, bool kTogether, bool kFresh, int kWarps, class Threads>
-__device__ __forceinline__ void attend_place(const AttendParams& p, const AttendPlace& place, const RopeStoreParams& turn, uint8_t* memory, AttendScratch<kDim, kTogether, kFresh>& scratch, const Threads& threads) {
+/// grid: x = kv_heads * (most query tiles of a sequence), y = seqs, z = runs of block_splits splits, or 1. kFresh: one row a sequence,
+/// finished here as p.turn says (with kTogether). Dynamic memory: attend_shared_bytes<kDim>(kStages).
+template <int kDim, int kStages, bool kPartial, bool kTogether, bool kFresh>
+__global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constant__ AttendParams p) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ AttendScratch<kDim, kTogether, kFresh> scratch;
+  launch_dependents();
   static_assert(kTogether || !kFresh);
   constexpr int kWidth = key_width(kDim), kChunks = kWidth / 8;  // 16-byte chunks of a key; chunk c of key r lies at c ^ (r % 8), free of conflicts
   // Columns past kDim, if there are any, are sums of nothing that is meant, and nobody reads them.
-  constexpr int kRows = kTogether ? 16 : 16 * kWarps, kColumns = kTogether ? kWidth / kWarps : kDim;
-  static_assert(kColumns % 16 == 0 && (!kTogether || kKeyTile / 8 % kWarps == 0));
+  constexpr int kRows = kTogether ? 16 : 16 * kAttendWarps, kColumns = kTogether ? kWidth / kAttendWarps : kDim;
+  static_assert(kColumns % 16 == 0 && (!kTogether || kKeyTile / 8 % kAttendWarps == 0));
   auto& fresh = scratch.fresh;
-  const int group = p.heads / p.kv_heads, kv_head = place.kv_head, query_tile = place.query_tile;
-  const int seq = place.seq, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const int group = p.heads / p.kv_heads, kv_head = static_cast<int>(blockIdx.x) % p.kv_heads, query_tile = static_cast<int>(blockIdx.x) / p.kv_heads;
+  const int seq = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   // A step's inputs are there before its first kernel starts, and so are the keys of earlier steps: all that a fresh row
   // sees in the cache. Only its own q, K and V come from the kernel before.
-  if constexpr (!kFresh) threads.wait();
+  if constexpr (!kFresh) wait_for_previous();
   const int row_begin = p.row_begin[seq], tokens = p.row_begin[seq + 1] - row_begin;
   const int tile_rows = tokens * group;  // (token, head) rows of the sequence for this kv head
   const int first_row = query_tile * kRows;
   if (first_row >= tile_rows) {
-    if constexpr (kFresh) threads.wait();
+    if constexpr (kFresh) wait_for_previous();
     return;
   }
   const int context = p.context[seq];
   const int first_token = first_row / group, last_token = min((first_row + kRows - 1) / group, tokens - 1);
   const int lowest_pos = p.pos[row_begin + first_token], highest_pos = p.pos[row_begin + last_token];
   const int key_end = min(highest_pos + 1, context);
-  const int key_begin = place.window ? max(0, lowest_pos - place.window + 1) : 0;
+  const int key_begin = p.window ? max(0, lowest_pos - p.window + 1) : 0;
   const int all_splits = (key_end + kSplit - 1) / kSplit;
-  const int split = kPartial ? place.split : key_begin / kSplit;
+  const int split = kPartial ? static_cast<int>(blockIdx.z) * p.block_splits : key_begin / kSplit;
   const int split_end = kPartial ? min(split + p.block_splits, all_splits) : all_splits;
   if (kPartial && split >= all_splits) {
-    if constexpr (kFresh) threads.wait();
+    if constexpr (kFresh) wait_for_previous();
     return;
   }
 
@@ -192,14 +181,14 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
   const bool active = warp_row < tile_rows;
   // A thread copies one chunk of several keys, K and V alike. It looks their pages up a tile ahead: a tile that waited for
   // them took twice as long.
-  constexpr int kThreads = kWarps * 32, kKeyStep = kThreads / kChunks, kKeysEach = kKeyTile / kKeyStep;
+  constexpr int kThreads = kAttendWarps * 32, kKeyStep = kThreads / kChunks, kKeysEach = kKeyTile / kKeyStep;
   static_assert(kThreads % kChunks == 0 && kKeyTile % kKeyStep == 0);
   const int page_tokens = p.page_tokens;
   const PageOf page_of(page_tokens);
   const int chunk = threadIdx.x % kChunks, first_key = threadIdx.x / kChunks;
   const int64_t page_bytes = p.page_bytes, head_halves = static_cast<int64_t>(page_tokens) * kDim;
   const int64_t value_at = p.kv_heads * head_halves * 2;  // bytes from K to V
-  const uint8_t* pages = p.pages + ((static_cast<int64_t>(place.layer) * 2 * p.kv_heads + kv_head) * head_halves + chunk * 8) * 2;
+  const uint8_t* pages = p.pages + ((static_cast<int64_t>(p.layer) * 2 * p.kv_heads + kv_head) * head_halves + chunk * 8) * 2;
   const BlockRef* refs = p.block_refs + static_cast<size_t>(seq) * p.max_blocks;
   uint32_t page[kKeysEach], next_page[kKeysEach];  // of the tile whose copies are issued, and of the one after
   auto look_up = [&](int tile, uint32_t (&to)[kKeysEach]) {
@@ -268,11 +257,11 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
   uint32_t query[kDim / 16][4];
   if constexpr (kFresh) {
     Turns<head_pairs(kDim)> turns;
-    turns.make(turn, highest_pos, lane);
-    const int64_t slot = turn.kv_slot[row_begin];
-    threads.wait();
-    fresh.template make<kWarps>(turn, turns, row_begin, slot, kv_head, split_end == all_splits, warp, lane);
-    threads.sync();
+    turns.make(p.turn, highest_pos, lane);
+    const int64_t slot = p.turn.kv_slot[row_begin];
+    wait_for_previous();
+    fresh.make(p.turn, turns, row_begin, slot, kv_head, split_end == all_splits, warp, lane);
+    __syncthreads();
 #pragma unroll
     for (int s = 0; s < kDim / 16; ++s)
 #pragma unroll
@@ -307,21 +296,21 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
   int stage = 0;
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     if constexpr (kStages == 1) {
-      threads.sync();
+      __syncthreads();
       next_tile(tile);
       load_half(tile, 0, 0), load_half(tile, 1, 0);
       copy_async_commit();
     }
     copy_async_wait<kStages == 1 ? 0 : kTogether ? 2 * kStages - 3 : kStages - 2>();
-    threads.sync();
+    __syncthreads();
     if (kFresh && tile == (key_end - 1) / kKeyTile) {
       const int key = (key_end - 1) % kKeyTile;
-      for (int i = threadIdx.x; i < kDim; i += kWarps * 32) {  // 4 bytes each of K, then of V
+      for (int i = threadIdx.x; i < kDim; i += kAttendWarps * 32) {  // 4 bytes each of K, then of V
         const int which = i / (kDim / 2), at = i % (kDim / 2);
         uint8_t* to = memory + stage * attend_shared_bytes<kDim>(1) + which * kKeyTile * kWidth * 2 + (key * kChunks + ((at / 4) ^ (key % 8))) * 16 + at % 4 * 4;
         *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(&fresh.kv[which][at * 2]);
       }
-      threads.sync();
+      __syncthreads();
     }
     if constexpr (kStages > 1 && kTogether) {
       const int ahead = tile - 1 + kStages;
@@ -335,7 +324,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
     if (active) {
       const uint32_t keys = shared_address(memory) + stage * attend_shared_bytes<kDim>(1);
       const uint32_t values = keys + kKeyTile * kWidth * 2;
-      constexpr int kScored = kTogether ? kKeyTile / 8 / kWarps : kKeyTile / 8;  // groups of 8 keys that this warp scores
+      constexpr int kScored = kTogether ? kKeyTile / 8 / kAttendWarps : kKeyTile / 8;  // groups of 8 keys that this warp scores
       float score[kScored][4];
 #pragma unroll
       for (int i = 0; i < kScored; ++i) {
@@ -357,7 +346,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const int n = kTogether ? warp * kScored + i : i, r = j >> 1, position = tile * kKeyTile + n * 8 + q * 2 + (j & 1);
-          const bool seen = position <= own_pos[r] && (!place.window || position > own_pos[r] - place.window);
+          const bool seen = position <= own_pos[r] && (!p.window || position > own_pos[r] - p.window);
           score[i][j] = seen ? __fmul_rn(score[i][j], p.scale_log2) : -INFINITY;
           tile_max[r] = fmaxf(tile_max[r], score[i][j]);
         }
@@ -368,7 +357,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
       }
       if constexpr (kTogether) {
         if (q < 2) scratch.maximum[g + q * 8][warp] = q ? tile_max[1] : tile_max[0];
-        threads.sync();
+        __syncthreads();
         if constexpr (kStages > 1) {
           next_tile(tile + kStages);
           if (tile + kStages < tile_end) load_half(tile + kStages, 0, stage);
@@ -377,7 +366,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
 #pragma unroll
         for (int r = 0; r < 2; ++r)
 #pragma unroll
-          for (int w = 0; w < kWarps; w += 4) {
+          for (int w = 0; w < kAttendWarps; w += 4) {
             const float4 m = *reinterpret_cast<const float4*>(&scratch.maximum[g + r * 8][w]);
             tile_max[r] = fmaxf(fmaxf(fmaxf(tile_max[r], m.x), fmaxf(m.y, m.z)), m.w);
           }
@@ -414,7 +403,7 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
         }
       }
       if constexpr (kTogether) {
-        threads.sync();
+        __syncthreads();
 #pragma unroll
         for (int n = 0; n < kKeyTile / 8; n += 2) {
           const uint4 a = scratch.probability[n / 2][lane];
@@ -466,17 +455,6 @@ __device__ __forceinline__ void attend_place(const AttendParams& p, const Attend
         *reinterpret_cast<half2*>(p.out + p.layout.index(row, head * kDim + first_column + i * 8 + q * 2)) =
             __floats2half2_rn(total.acc[i][r * 2] * inverse, total.acc[i][r * 2 + 1] * inverse);
   }
-}
-
-/// grid: x = kv_heads * (most query tiles of a sequence), y = seqs, z = runs of block_splits splits, or 1.
-template <int kDim, int kStages, bool kPartial, bool kTogether, bool kFresh>
-__global__ void __launch_bounds__(kAttendWarps * 32) attend(const __grid_constant__ AttendParams p) {
-  extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ AttendScratch<kDim, kTogether, kFresh> scratch;
-  launch_dependents();
-  const AttendPlace place = {.kv_head = static_cast<int>(blockIdx.x) % p.kv_heads, .query_tile = static_cast<int>(blockIdx.x) / p.kv_heads,
-                             .seq = static_cast<int>(blockIdx.y), .split = static_cast<int>(blockIdx.z) * p.block_splits, .layer = p.layer, .window = p.window};
-  attend_place<kDim, kStages, kPartial, kTogether, kFresh, kAttendWarps>(p, place, p.turn, memory, scratch, WholeBlock());
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -17,6 +17,11 @@ template <int kDim>
 __host__ __device__ constexpr int prompt_attend_bytes() { return kPromptAttendStages * attend_shared_bytes<kDim>(1) + 1024; }
 
 #if QUINTET_CUDA_HOPPER
+/// Which part of a step a block attends for.
+struct AttendPlace {
+  int kv_head, query_tile, seq, layer, window;
+};
+
 /// Copies the tiles [begin, end) of keys and values: a stage has K, then V, each in blocks of 64 dimensions: [kDim / 64][64 keys][128
 /// bytes], swizzled. Keys outside [key_begin, key_end) are zeros. By the threads of a warpgroup.
 template <int kDim>
@@ -84,7 +89,7 @@ __global__ void __launch_bounds__(kPromptAttendThreads, 1) attend_prompt(const _
   __syncthreads();
   launch_dependents();
   const int group = p.heads / p.kv_heads, seq = blockIdx.y, warpgroup = threadIdx.x / 128;
-  const AttendPlace place = {.kv_head = static_cast<int>(blockIdx.x) % p.kv_heads, .query_tile = static_cast<int>((gridDim.x - 1 - blockIdx.x) / p.kv_heads), .seq = seq, .split = 0, .layer = p.layer, .window = p.window};
+  const AttendPlace place = {.kv_head = static_cast<int>(blockIdx.x) % p.kv_heads, .query_tile = static_cast<int>((gridDim.x - 1 - blockIdx.x) / p.kv_heads), .seq = seq, .layer = p.layer, .window = p.window};
   const int row_begin = p.row_begin[seq], tokens = p.row_begin[seq + 1] - row_begin, tile_rows = tokens * group, first_row = place.query_tile * kPromptAttendRows;
   if (first_row >= tile_rows) return;
   const int first_token = first_row / group, last_token = min((first_row + kPromptAttendRows - 1) / group, tokens - 1);
