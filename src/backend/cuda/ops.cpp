@@ -228,7 +228,7 @@ void CudaOps::multiply(const Segment& segment, ProductParams& params, const Outl
   site.dependent = !dequantizing_;
   if (params.rows == 1 && segment.kernels->chain) {
     ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces,
-                        .activation = params.activation, .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
+                        .activation = static_cast<int16_t>(params.activation), .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
     phase.norm = params.norm;
     if (own_side.begin) phase.outliers = own_side;
     check(chain_.add(*segment.kernels, phase, site));

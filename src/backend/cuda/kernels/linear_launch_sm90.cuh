@@ -40,24 +40,51 @@ cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const Launch
   return cudaErrorInvalidValue;
 }
 
+/// Whether `next` may begin before all of `phase` is done (RowShare): its inputs are all that `phase` makes, both can be cut into the
+/// same slices, and each of the blocks has panels that are early.
+template <class Format>
+bool may_begin_early(const ChainPhase& phase, const ChainPhase& next, int blocks) {
+  const int panels = phase.n / kPanel;
+  return phase.kind == PhaseKind::gated && next.kind == PhaseKind::whole && !next.norm.weight && next.x == phase.out && panels % kSlices == 0 &&
+         next.pieces % kSlices == 0 && next.pieces * Format::kPieceK == panels * (kPanel / 2) && panels >= 3 * blocks;
+}
+
+/// Divides a block's shared memory. `early`: phases that may, begin early, and have a row of their own for it.
+template <class Format>
+void arrange_chain(ChainParams& p, int blocks, bool early) {
+  using Ring = RowRing<Format>;
+  const auto whole = [](int bytes) { return (bytes + 127) / 128 * 128; };
+  int row = 0, early_row = 0, attention = 0;
+  for (int i = 0; i < p.phases; ++i) {
+    ChainPhase& phase = p.phase[i];
+    phase.early = false;
+    if (phase.kind == PhaseKind::attend) {
+      attention = static_cast<int>(p.dim == 64 ? sizeof(RowAttention<64>) : sizeof(RowAttention<128>));
+      continue;
+    }
+    if (early && i > 0 && may_begin_early<Format>(p.phase[i - 1], phase, blocks)) phase.early = p.phase[i - 1].early = true;
+    int& own = phase.early ? early_row : row;
+    own = std::max(own, Ring::row_bytes(phase.pieces));
+  }
+  for (int i = 0; i < p.phases; ++i) p.phase[i].row_at = p.phase[i].early && p.phase[i].kind != PhaseKind::gated ? whole(row) : 0;
+  p.scratch_bytes = whole(std::max(whole(row) + early_row, attention) + (p.dim ? static_cast<int>(sizeof(RowContext)) : 0));
+  p.stages = std::min(kRowMostStages, (kRowSharedBytes - format_static_bytes<Format>() - p.scratch_bytes) / Ring::kStageBytes);
+}
+
 template <class Format>
 cudaError_t launch_chain(ChainParams& p, const LaunchSite& site) {
   using Ring = RowRing<Format>;
   constexpr auto kKernel = row_chain<Format>;
-  int scratch = 0, most_blocks = 1;
-  for (int i = 0; i < p.phases; ++i) {
-    const ChainPhase& phase = p.phase[i];
-    const bool attends = phase.kind == PhaseKind::attend;
-    scratch = std::max(scratch, !attends ? Ring::row_bytes(phase.pieces) : p.dim == 64 ? static_cast<int>(sizeof(RowAttention<64>)) : static_cast<int>(sizeof(RowAttention<128>)));
-    most_blocks = std::max(most_blocks, attends ? p.attend.kv_heads : phase.n / kPanel * kSlices);
-  }
-  if (p.dim) scratch += static_cast<int>(sizeof(RowContext));
-  p.scratch_bytes = (scratch + 127) / 128 * 128;
-  p.stages = std::min(kRowMostStages, (kRowSharedBytes - format_static_bytes<Format>() - p.scratch_bytes) / Ring::kStageBytes);
-  if (p.stages < 2) return cudaErrorInvalidValue;
+  int most_blocks = 1;
+  for (int i = 0; i < p.phases; ++i) most_blocks = std::max(most_blocks, p.phase[i].kind == PhaseKind::attend ? p.attend.kv_heads : p.phase[i].n / kPanel * kSlices);
+  const int blocks = std::min({most_blocks, site.multiprocessors, kMostBlocks});
+  arrange_chain<Format>(p, blocks, false);
+  const int stages = p.stages;
+  if (stages < 2) return cudaErrorInvalidValue;
+  if (kBeginsEarly<Format>) arrange_chain<Format>(p, blocks, true);
+  if (p.stages < stages) arrange_chain<Format>(p, blocks, false);  // a shorter ring costs more
   const size_t bytes = static_cast<size_t>(p.stages * Ring::kStageBytes + p.scratch_bytes);
   if (const cudaError_t code = allow_shared<ChainParams>(kKernel, bytes); code != cudaSuccess) return code;
-  const int blocks = std::min({most_blocks, site.multiprocessors, kMostBlocks});
   const auto inverse = [](int count) { return count <= 1 ? 0 : 0xffffffffu / static_cast<uint32_t>(count) + 1; };
   p.grid_inverse = inverse(blocks);
   p.others_inverse = inverse(blocks - (p.dim ? p.attend.kv_heads : 0));

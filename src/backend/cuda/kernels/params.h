@@ -277,8 +277,10 @@ enum class PhaseKind { whole, gated, attend, partial };
 struct alignas(16) ChainPhase {
   PhaseKind kind;
   int n, pieces;           ///< outputs, padded to panels; pieces a row
-  int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
+  int16_t activation;      ///< gated: 0 SiLU, 1 GELU (tanh)
+  bool early;              ///< gated: the other blocks are told of most panels before the last ones (RowShare); a product: its inputs are what the phase before tells so
   int window;              ///< attend
+  int row_at;              ///< where a product's inputs lie in shared memory: one that begins early does while the phase before reads its own
   float unit;              ///< every output of a product is multiplied by it
   const uint8_t* weights;  ///< panels
   const uint4* x;          ///< inputs as operand B of one row, unless they are a norm
@@ -293,6 +295,7 @@ struct alignas(16) ChainPhase {
 /// How far the blocks of a chain are, or those of a product with its outliers; all zero between launches.
 struct ChainProgress {
   uint32_t arrived;  ///< blocks that have finished phases, summed up
+  uint32_t early;    ///< blocks that have finished a phase's early panels, summed up
   uint32_t left;     ///< blocks that have ended
   uint32_t shared[kMostBlocks];  ///< 1 + the last phase in which block b handed over its part of a shared panel
 };
@@ -305,7 +308,7 @@ struct ChainParams {
   uint32_t grid_inverse;     ///< 2^32 over the blocks of the grid, rounded up; 0: one block
   uint32_t others_inverse;   ///< the same of the blocks that do not attend
   int phases, dim;           ///< dim: head size of the attentions; 0: there are none
-  int stages, scratch_bytes; ///< of shared memory: the ring, and what lies before it: the row or what attention needs, then RowContext
+  int stages, scratch_bytes; ///< of shared memory: the ring, and what lies before it: rows or what attention needs, then RowContext
   ChainPhase phase[kMostPhases];
 };
 static_assert(sizeof(ChainParams) <= 32764, "parameters of a kernel");
