@@ -27,6 +27,7 @@ constexpr std::array kShapes = {
     Shape{"tiny-wide", 2, 640, 1024, 4, 1, 128, 777, 4096, false},
     Shape{"tiny-96", 2, 576, 640, 6, 2, 96, 600, 4096, false},
     Shape{"tiny-256", 2, 512, 768, 16, 2, 64, 512, 4096, false},  // whole blocks of the k-quants; eight query heads share a key
+    Shape{"tiny-ffn", 2, 1024, 13312, 8, 2, 128, 512, 4096, false},  // several panels of gate and up for each block of any GPU
     Shape{"llama3-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, false},
     Shape{"llama3-70b", 80, 8192, 28672, 64, 8, 128, 128256, 131072, false},
     Shape{"qwen2-72b", 80, 8192, 29568, 64, 8, 128, 152064, 131072, true},

@@ -10,7 +10,7 @@
 namespace quintet {
 
 struct SyntheticOptions {
-  std::string_view shape = "llama3-70b";  ///< llama3-8b, llama3-70b, qwen2-72b; tiny, tiny-wide, tiny-96 and tiny-256 for tests
+  std::string_view shape = "llama3-70b";  ///< llama3-8b, llama3-70b, qwen2-72b; tiny, tiny-wide, tiny-96, tiny-256 and tiny-ffn for tests
   WeightFormat format = WeightFormat::int4_g128;
   double outliers = 0;                    ///< share of the weights of linear layers that are kept apart as FP16
   int32_t layers = 0;                     ///< 0: as many as the shape has

@@ -96,6 +96,18 @@ TEST_F(CudaSynthetic, AgreesWithTheReferenceAndKeepsItsBits) {
     }
 }
 
+// Of a chain of one row: down begins before gate and up have ended, in blocks with whole panels, with slices and with nothing of it.
+TEST_F(CudaSynthetic, ProductsThatBeginEarlyKeepARowsBits) {
+  using enum WeightFormat;
+  for (const auto& [format, outliers] : {std::pair{int4_g128, 0.0}, {int4_g128, 0.005}, {f16, 0.0}, {f16, 0.002}, {q4_k, 0.0}, {q3_k, 0.0}, {q4_1, 0.0}, {int8, 0.0}}) {
+    SCOPED_TRACE(fmt::format("{} outliers {}", format_info(format).name, outliers));
+    const auto model = make_synthetic_model({.shape = "tiny-ffn", .format = format, .outliers = outliers, .seed = random_()}, *backend_).value();
+    const std::vector<TokenId> tokens = random_tokens(120, model->config.vocabulary);
+    const std::vector<float> whole = logits(*backend_, *model, tokens, 120), alone = logits(*backend_, *model, tokens, 1);
+    EXPECT_EQ(std::memcmp(whole.data(), alone.data(), whole.size() * 4), 0);
+  }
+}
+
 TEST_F(CudaSynthetic, IsCloseToTheReference) {
   for (const auto& [format, outliers] : {std::pair{WeightFormat::q8_0, 0.0}, {WeightFormat::int4_g128, 0.005}, {WeightFormat::bf16, 0.0}, {WeightFormat::fp8, 0.0}})
     for (const int32_t window : {0, 300}) {
