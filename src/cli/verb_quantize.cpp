@@ -184,27 +184,38 @@ class QuantizeVerb : public Verb {
   /// auto: fills in the formats, and says which and why.
   Status choose(Backend& backend, const Interrupts& interrupts, Output& output, const AutoTarget& target,
                 QuantizeOptions& options) const {
-    ChooseRequest request{.target_bytes = target.bytes, .probe_tokens = probe_tokens_, .beside = destination_};
-    while (request.beside.size() > 1 && request.beside.back() == '/') request.beside.pop_back();
-    ProgressBar bar("measure");
+    ChooseRequest request{.target_bytes = target.bytes, .probe_tokens = probe_tokens_};
+    std::optional<ProgressBar> bar;
     request.progress = [&](uint64_t done, uint64_t all) {
-      bar.update(done, all);
+      if (!bar) bar.emplace("measure");
+      bar->update(done, all);
       return interrupts.signal() == 0;
     };
-    TRY_ASSIGN(const ChosenFormats chosen, choose_formats(source_, backend, options, request));
+    const auto made = choose_formats(source_, destination_, backend, options, request);
+    bar.reset();
+    if (!made) return made.error();
+    const ChosenFormats& chosen = *made;
+    if (chosen.basis == ChoiceBasis::saved)
+      say(fmt::format("quintet quantize: {}: the formats that the command before chose, not measured again", destination_));
+    if (chosen.basis == ChoiceBasis::room)
+      say(fmt::format("quintet quantize: {}: every tensor fits in its best format ({} of {}): nothing is measured", source_,
+                      format_bytes(chosen.bytes), format_bytes(request.target_bytes)));
     // What the command line says of single tensors still counts.
     options.overrides.insert(options.overrides.begin(), chosen.overrides.begin(), chosen.overrides.end());
     for (const FormatChoice& choice : chosen.choices)
       TRY(output.print(json_ ? choice_json(choice) : choice_line(choice)));
     if (json_) return {};
-    return output.print(fmt::format("{} of {}{}, expected KL {:.4f} if losses add up\n", format_bytes(chosen.bytes),
-                                    format_bytes(request.target_bytes), target.sum.empty() ? "" : " (" + target.sum + ")",
-                                    chosen.expected_kl));
+    return output.print(fmt::format("{} of {}{}{}\n", format_bytes(chosen.bytes), format_bytes(request.target_bytes),
+                                    target.sum.empty() ? "" : " (" + target.sum + ")",
+                                    chosen.basis == ChoiceBasis::room
+                                        ? ""
+                                        : fmt::format(", expected KL {:.4f} if losses add up", chosen.expected_kl)));
   }
 
   static std::string choice_line(const FormatChoice& c) {
-    return fmt::format("{:<32} {:<14} {:>10}  KL {:.5f} as {}, {:.5f} expected\n", c.name, format_info(c.format).name,
-                       format_bytes(c.bytes), c.probe_kl, format_info(c.probe).name, c.expected_kl);
+    const std::string line = fmt::format("{:<32} {:<14} {:>10}", c.name, format_info(c.format).name, format_bytes(c.bytes));
+    if (c.probe == WeightFormat::f16) return line + "  not tried\n";
+    return line + fmt::format("  KL {:.5f} as {}, {:.5f} expected\n", c.probe_kl, format_info(c.probe).name, c.expected_kl);
   }
 
   static std::string choice_json(const FormatChoice& c) {

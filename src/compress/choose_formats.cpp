@@ -10,16 +10,21 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
 #include <utility>
 
+#include "base/disk_space.h"
 #include "base/parallel.h"
 #include "base/units.h"
 #include "compress/format_budget.h"
 #include "compress/format_errors.h"
 #include "compress/layer_calibration.h"
+#include "compress/quantize_identity.h"
+#include "compress/saved_choice.h"
 #include "compress/tensor_plan.h"
+#include "compress/work_folder.h"
 #include "model/config_reader.h"
 #include "model/decoder.h"
 #include "model/loader.h"
@@ -81,10 +86,25 @@ class Chooser {
           const QuantizeOptions& options, const ChooseRequest& request)
       : source_(source), files_(files), config_(config), backend_(backend), options_(options), request_(request) {}
 
-  Result<ChosenFormats> run() {
+  Status plan() {
     TRY_ASSIGN(tasks_, plan_tensors(files_, config_, options_));
-    make_groups();
-    TRY(check_room());  // measuring takes long: what cannot be is told before
+    TRY(make_groups());
+    return check_room();  // measuring takes long: what cannot be is told before
+  }
+
+  /// The best format of every group, where there is room for them all: what measuring would find, too.
+  std::optional<ChosenFormats> without_measuring() {
+    uint64_t most = fixed_bytes_;
+    for (const Group& group : groups_) most += group.options.back().bytes;
+    if (most > request_.target_bytes) return std::nullopt;
+    ChosenFormats chosen{.basis = ChoiceBasis::room, .bytes = fixed_bytes_};
+    for (Group& group : groups_) add_choice(group, group.options.back(), chosen);
+    chosen.overrides = overrides_of(chosen.choices);
+    return chosen;
+  }
+
+  /// `beside`: what the name of the folder for working files begins with.
+  Result<ChosenFormats> measure(const std::string& beside) {
     // Each layer for itself and for every trial before it; then what each trial makes of the head.
     all_steps_ = static_cast<uint64_t>(config_.layers) + 2 * groups_.size();
     const int64_t held_out = (request_.probe_tokens + options_.length - 1) / options_.length;
@@ -94,7 +114,7 @@ class Chooser {
                                                .samples = options_.samples + held_out,
                                                .length = options_.length}));
     take_probe(held_out);
-    TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::make(request_.beside));
+    TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::make(beside));
     TRY(walk(folder));
     return choose();
   }
@@ -120,7 +140,7 @@ class Chooser {
   }
 
   /// Tensors that share an input; v apart from q and k, since it needs more bits than they do.
-  void make_groups() {
+  Status make_groups() {
     static constexpr std::string_view kNames[] = {"q, k, v", "attention output", "gate, up", "down"};
     const int64_t keys_end = int64_t{config_.heads + config_.kv_heads} * config_.head_dim;
     std::map<std::tuple<int32_t, int, bool>, size_t> of;
@@ -145,20 +165,27 @@ class Chooser {
       groups_[at->second].tasks.push_back(&task);
       groups_[at->second].choice.tensors.emplace_back(weight.name);
     }
-    for (Group& group : groups_) list_options(group);
+    for (Group& group : groups_) TRY(list_options(group));
+    return {};
   }
 
-  /// The formats that fit the group's rows, and what they take; last, the tensors as they are.
-  static void list_options(Group& group) {
+  /// The formats that fit the group's rows, by bits, and what they take; last, the tensors as they are, which lose nothing.
+  static Status list_options(Group& group) {
     uint64_t weights = 0;
     FormatOption as_they_are;
+    bool in_order = true;
     for (const TensorTask* task : group.tasks) {
-      weights += static_cast<uint64_t>(task->tensor->weight.n * task->tensor->weight.k);
-      as_they_are.bytes += task->tensor->weight.stored_bytes();
+      const HostWeight& weight = task->tensor->weight;
+      weights += static_cast<uint64_t>(weight.n * weight.k);
+      as_they_are.bytes += weight.stored_bytes();
+      QuantizedMatrix made;
+      TRY_ASSIGN(const HostWeight row, made_of(weight.slice_rows(0, 1), made));
+      in_order = in_order && row.in_perm.empty();  // act-order: nothing writes such tensors as they are
     }
     for (const WeightFormat format : candidate_formats(group.tasks.front()->tensor->weight.k))
       group.options.push_back({.format = format, .changed = true, .bytes = format_bytes_of(format, weights)});
-    group.options.push_back(as_they_are);
+    if (in_order || group.options.empty()) group.options.push_back(as_they_are);
+    return {};
   }
 
   Status check_room() const {
@@ -184,6 +211,24 @@ class Chooser {
     if (enough) tokens_.erase(from, tokens_.end());
   }
 
+  /// Rows between layers and logits are on the disk: whatever --probe-tokens asks for, memory does not bound them.
+  Status check_disk(const std::string& folder, int64_t tokens) const {
+    const auto bytes = [](int64_t rows, int64_t width) { return static_cast<uint64_t>(rows * width) * sizeof(float); };
+    const uint64_t trials = bytes(static_cast<int64_t>(groups_.size() + 1) * probe_rows_, config_.hidden);
+    const uint64_t states = 2 * bytes(tokens, config_.hidden), logits = bytes(probe_rows_, config_.vocabulary);
+    return check_disk_space(folder, trials + states + logits,
+                            fmt::format("{} for rows of {} trials of {} --probe-tokens, {} for logits, {} for rows of {} calibration tokens",
+                                        format_bytes(trials), groups_.size(), probe_rows_, format_bytes(logits), format_bytes(states), tokens));
+  }
+
+  /// Rows [count, width] of f32 in a file of their own.
+  static Result<HiddenStates> open_rows(const std::string& folder, int64_t count, int64_t width) {
+    std::error_code error;
+    fs::create_directory(folder, error);
+    if (error) return io_error(fmt::format("{}: {}", folder, error.message()));
+    return HiddenStates::open(folder, {.tokens = count, .hidden = width, .files = 1});
+  }
+
   /// Rows behind the layers so far, [groups + 1, probe rows, hidden]: of group i the model with that group's probe alone, last
   /// the source.
   float* trial(size_t group) {
@@ -195,15 +240,13 @@ class Chooser {
   Status walk(const TemporaryFolder& folder) {
     int64_t tokens = 0;
     for (const auto& sequence : tokens_) tokens += static_cast<int64_t>(sequence.size());
+    TRY(check_disk(folder.path(), tokens));
     TRY_ASSIGN(HiddenStates states, HiddenStates::open(folder.path(), {.tokens = tokens, .hidden = config_.hidden}));
-    const std::string trials = folder.path() + "/trials";
-    std::error_code error;
-    fs::create_directory(trials, error);
-    if (error) return io_error(fmt::format("{}: {}", trials, error.message()));
-    TRY_ASSIGN(HiddenStates rows, HiddenStates::open(trials, {.tokens = static_cast<int64_t>(groups_.size() + 1) * probe_rows_,
-                                                              .hidden = config_.hidden,
-                                                              .files = 1}));
-    trials_.emplace(std::move(rows));
+    TRY_ASSIGN(HiddenStates trials,
+               open_rows(folder.path() + "/trials", static_cast<int64_t>(groups_.size() + 1) * probe_rows_, config_.hidden));
+    TRY_ASSIGN(HiddenStates base, open_rows(folder.path() + "/logits", probe_rows_, config_.vocabulary));
+    trials_.emplace(std::move(trials));
+    base_.emplace(std::move(base));
     folder.remove();  // whatever ends the process, gigabytes of nothing to go on with do not stay
     TRY_ASSIGN(calibration_, LayerCalibration::make({.files = files_,
                                                      .config = config_,
@@ -221,6 +264,7 @@ class Chooser {
       TRY(step());
     }
     const size_t embedding = begun == 0 || !table ? groups_.size() : begun - 1;
+    if (!config_.tied_embeddings) table.reset();
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
       TRY(calibration_->load(layer));
       TRY_ASSIGN(LayerStatistics seen, calibration_->pass({.inputs = {true, true, true, true}, .hessians = true, .advance = true}));
@@ -264,7 +308,7 @@ class Chooser {
   Status read_out(size_t embedding, const QuantizedMatrix* table, const QuantizedMatrix* head) {
     double checked = 0;  // NaN or infinite where any is
     TRY(calibration_->read_out(probe_, base_rows(), nullptr, [&](const float* logits) {
-      base_.insert(base_.end(), logits, logits + config_.vocabulary);
+      std::copy_n(logits, config_.vocabulary, base_->row_in(static_cast<int64_t>(base_log_sum_.size())));
       base_log_sum_.push_back(log_sum(logits, config_.vocabulary));
       checked += base_log_sum_.back();
     }));
@@ -280,7 +324,7 @@ class Chooser {
         double sum = 0;
         size_t row = 0;
         TRY(calibration_->read_out(probe_, trial(i), made ? &*made : nullptr, [&](const float* logits) {
-          const float* base = base_.data() + row * static_cast<size_t>(config_.vocabulary);
+          const float* base = base_->row_in(static_cast<int64_t>(row));
           const double total = log_sum(logits, config_.vocabulary), base_total = base_log_sum_[row++];
           for (int32_t v = 0; v < config_.vocabulary; ++v) {
             const double log_p = base[v] - base_total;
@@ -305,16 +349,12 @@ class Chooser {
     for (const FormatOption& option : group.options)
       if (option.changed) formats.push_back(option.format);
     double probe_error = 0;
-    bool in_order = true;
     for (const TensorTask* task : group.tasks) {
       const HostWeight& weight = task->tensor->weight;
       const auto probe = fit_group(inputs ? kProbe : kTableProbe, weight.k);
       if (!probe) continue;
       group.choice.probe = *weight_format_of(*probe);
       TRY(make_probe(weight, *probe, inputs, group.probes[std::string(weight.name)]));
-      QuantizedMatrix made;
-      TRY_ASSIGN(const HostWeight row, made_of(weight.slice_rows(0, 1), made));
-      in_order = in_order && row.in_perm.empty();  // act-order: nothing writes such tensors as they are
       const KnownInputs known{.moments = inputs ? std::span<const float>(inputs->moments) : std::span<const float>(), .gptq = inputs};
       TRY_ASSIGN(const std::vector<double> errors, format_errors(weight, formats, *probe, known, options_.threads));
       for (size_t i = 0; i < formats.size(); ++i) {
@@ -324,7 +364,6 @@ class Chooser {
       drop_pages(weight.bytes);
     }
     for (FormatOption& option : group.options) option.kl = probe_error > 0 ? option.kl / probe_error : 0;
-    if (!in_order && !formats.empty()) group.options.pop_back();
     return {};
   }
 
@@ -379,24 +418,27 @@ class Chooser {
       for (FormatOption& option : group.options) option.kl *= group.choice.probe_kl;
       keep_hull(group.options);
     }
-    TRY(check_room());  // without the options that measuring ruled out
     std::vector<std::vector<FormatOption>> options;
     for (Group& group : groups_) options.push_back(std::move(group.options));
     const std::vector<size_t> chosen_at = spend_bytes(options, request_.target_bytes - fixed_bytes_);
     ChosenFormats chosen{.bytes = fixed_bytes_};
     for (size_t i = 0; i < groups_.size(); ++i) {
       const FormatOption& option = options[i][chosen_at[i]];
-      FormatChoice& choice = groups_[i].choice;
-      choice.changed = option.changed;
-      choice.format = option.changed ? option.format : groups_[i].tasks.front()->tensor->weight.format;
-      choice.bytes = option.bytes;
-      choice.expected_kl = option.kl;
-      chosen.bytes += option.bytes;
+      add_choice(groups_[i], option, chosen);
+      chosen.choices.back().expected_kl = option.kl;
       chosen.expected_kl += option.kl;
-      for (const std::string& name : choice.tensors) chosen.overrides.push_back({.pattern = name, .format = choice.format, .stays = !option.changed});
-      chosen.choices.push_back(std::move(choice));
     }
+    chosen.overrides = overrides_of(chosen.choices);
     return chosen;
+  }
+
+  static void add_choice(Group& group, const FormatOption& option, ChosenFormats& chosen) {
+    FormatChoice& choice = group.choice;
+    choice.changed = option.changed;
+    choice.format = option.changed ? option.format : group.tasks.front()->tensor->weight.format;
+    choice.bytes = option.bytes;
+    chosen.bytes += option.bytes;
+    chosen.choices.push_back(std::move(choice));
   }
 
   const std::string& source_;
@@ -409,20 +451,30 @@ class Chooser {
   std::vector<Group> groups_;
   CalibrationTokens tokens_, probe_;
   int64_t probe_rows_ = 0;
-  std::optional<HiddenStates> trials_;
+  std::optional<HiddenStates> trials_, base_;  ///< base_: no states, but logits of the source, [probe rows, vocabulary]
   std::unique_ptr<LayerCalibration> calibration_;
-  std::vector<float> base_;  ///< [probe rows, vocabulary]
   std::vector<double> base_log_sum_;
   uint64_t fixed_bytes_ = 0, done_steps_ = 0, all_steps_ = 0;
 };
 
 }  // namespace
 
-Result<ChosenFormats> choose_formats(const std::string& source, Backend& backend, const QuantizeOptions& options,
-                                     const ChooseRequest& request) {
+Result<ChosenFormats> choose_formats(const std::string& source, const std::string& destination, Backend& backend,
+                                     const QuantizeOptions& options, const ChooseRequest& request) {
   TRY_ASSIGN(const ModelFiles files, ModelFiles::open(source));
   TRY_ASSIGN(const ModelConfig config, read_config(files, 0));
-  return Chooser(source, files, config, backend, options, request).run();
+  Chooser chooser(source, files, config, backend, options, request);
+  TRY(chooser.plan());
+  if (auto chosen = chooser.without_measuring()) return std::move(*chosen);
+  auto identity = identity_of(files, backend, options);
+  identity["target"] = fmt::format("{} bytes", request.target_bytes);
+  identity["number of probe tokens"] = fmt::format("{}", request.probe_tokens);
+  TRY_ASSIGN(WorkFolder folder, WorkFolder::open(destination, identity, options.restart, WorkStage::choice));
+  if (!folder.loaded().is_null()) return saved_choice(folder.loaded());
+  TRY_ASSIGN(ChosenFormats chosen, chooser.measure(folder.path()));
+  TRY(folder.save(to_json(chosen)));
+  folder.keep();
+  return chosen;
 }
 
 Result<uint64_t> weight_room(const std::string& source, uint64_t gpu_bytes, int64_t context, int64_t users,

@@ -142,7 +142,7 @@ class Quantizer {
       warn_of_source();
       if (options_.auto_shares) TRY(choose_shares());
     }
-    if (options_.needs_calibration()) TRY(start_calibration(first, entering));
+    if (calibrates()) TRY(start_calibration(first, entering));
     for (size_t begin = first; begin < tasks_.size();) {
       size_t end = begin + 1;
       while (end < tasks_.size() && tasks_[end].place.layer == tasks_[begin].place.layer &&
@@ -191,6 +191,13 @@ class Quantizer {
   }
 
   // --- calibration ---
+
+  /// GPTQ that has nothing to round asks for nothing.
+  bool calibrates() const {
+    return options_.needs_calibration() && (!options_.is_gptq() || std::ranges::any_of(tasks_, [](const TensorTask& task) {
+                                              return task.changed && task.place.input() >= 0;
+                                            }));
+  }
 
   Status start_calibration(size_t first_task, int entering) {
     TRY_ASSIGN(tokens_, calibration_sequences({.source = source_,

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/disk_space.h"
 #include "base/fnv1a.h"
 #include "base/json_parse.h"
 #include "base/units.h"
@@ -27,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kStateName = "state.json", kLockName = "lock", kConfigName = "config.json";
+constexpr std::string_view kStateName = "state.json", kChoiceName = "choice.json", kLockName = "lock", kConfigName = "config.json";
 constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
 
 /// Files that hold or index weights, which are written anew.
@@ -67,6 +68,8 @@ std::string without_slashes(std::string path) {
   return path;
 }
 
+std::string_view state_name(WorkStage stage) { return stage == WorkStage::choice ? kChoiceName : kStateName; }
+
 std::string partial_of(const std::string& destination) { return destination + ".partial"; }
 
 Result<std::vector<fs::path>> list(const std::string& folder) {
@@ -81,8 +84,8 @@ Result<std::vector<fs::path>> list(const std::string& folder) {
 /// The files of a Hugging Face folder that travel along as they are.
 Result<std::vector<fs::path>> companions_of(const std::string& folder) {
   // How the source's weights were compressed, which the result's are not; and names that the work folder has itself.
-  static constexpr std::array<std::string_view, 6> kLeftOut = {
-      kConfigName, "quantize_config.json", "quant_config.json", "hf_quant_config.json", kStateName, kLockName};
+  static constexpr std::array<std::string_view, 7> kLeftOut = {
+      kConfigName, "quantize_config.json", "quant_config.json", "hf_quant_config.json", kStateName, kChoiceName, kLockName};
   TRY_ASSIGN(std::vector<fs::path> entries, list(folder));
   std::erase_if(entries, [&](const fs::path& entry) {
     std::error_code ignored;
@@ -97,10 +100,7 @@ Status check_space(const std::string& folder, const std::vector<fs::path>& compa
   uint64_t wanted = 0;
   for (const fs::path& companion : companions)
     if (const auto bytes = fs::file_size(companion, error); !error) wanted += bytes;
-  const auto space = fs::space(folder, error);
-  if (error || space.available >= wanted) return {};
-  return no_room(fmt::format("{}: found {} free, the files beside the weights need {}", folder,
-                             format_bytes(space.available), format_bytes(wanted)));
+  return check_disk_space(folder, wanted, "the files beside the weights");
 }
 
 /// A regular file's bytes and mode under a name that whatever is there loses.
@@ -159,7 +159,8 @@ WorkFolder::WorkFolder(WorkFolder&& other) noexcept
       state_(std::move(other.state_)),
       companions_(std::move(other.companions_)),
       lock_(std::exchange(other.lock_, -1)),
-      keeps_(other.keeps_) {}
+      keeps_(other.keeps_),
+      stage_(other.stage_) {}
 
 WorkFolder::~WorkFolder() {
   std::error_code ignored;
@@ -179,7 +180,7 @@ Status WorkFolder::check(const std::string& destination) {
   return {};
 }
 
-Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& identity, bool restart) {
+Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& identity, bool restart, WorkStage stage) {
   TRY(check(destination));
   const std::string trimmed = without_slashes(destination), partial = partial_of(trimmed);
   std::error_code error;
@@ -199,10 +200,11 @@ Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& 
   }
   WorkFolder made(trimmed, partial);
   made.lock_ = file;
+  made.stage_ = stage;
   made.state_->identity = identity;
   if (there && !restart) {
     made.keeps_ = true;  // an error here must not cost the work of the command before
-    const std::string path = made.file(kStateName);
+    const std::string path = made.file(state_name(stage));
     if (fs::exists(path, error)) {
       TRY_ASSIGN(const std::string text, read_text_file(path, kMaxStateBytes));
       const Json saved = parse_json_tree<Json>(text);
@@ -219,9 +221,11 @@ Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& 
       made.state_->loaded = saved["state"];
       return made;
     }
-    made.keeps_ = false;
+    // Of a version that kept no choice: its model may be gone on with.
+    if (stage == WorkStage::choice && fs::exists(made.file(kStateName), error)) return made;
   }
-  TRY(made.remove_all_but([](const std::string& name) { return name == kLockName; }));
+  made.keeps_ = stage == WorkStage::model && fs::exists(made.file(kChoiceName), error);
+  TRY(made.remove_all_but([&](const std::string& name) { return name == kLockName || (made.keeps_ && name == kChoiceName); }));
   return made;
 }
 
@@ -242,7 +246,7 @@ const Json& WorkFolder::loaded() const { return state_->loaded; }
 Status WorkFolder::save(const Json& state) {
   const Json whole = {
       {"sum", sum_of(state_->identity, state)}, {"identity", state_->identity}, {"state", state}};
-  const std::string path = file(kStateName), next = path + ".next";
+  const std::string path = file(state_name(stage_)), next = path + ".next";
   TRY(write_file(next, dump(whole)));
   if (::rename(next.c_str(), path.c_str()) != 0) return write_error(path);
   return {};

@@ -16,8 +16,12 @@ namespace quintet {
 /// Asked now and then during long work; false: it stops.
 using GoesOn = std::function<bool()>;
 
+/// Of the work on a model, each with a state of its own: first, where formats are chosen, the choice (choice.json), which then
+/// stays until the model is whole.
+enum class WorkStage : uint8_t { choice, model };
+
 /// "DST.partial", a folder of its own: the outputs under the names that they will have, state.json, and whatever else a
-/// caller keeps there. One process at a time holds it. state.json changes at once or not at all.
+/// caller keeps there. One process at a time holds it. States change at once or not at all.
 class WorkFolder {
  public:
   /// Whether a model can be made under this name, as far as can be told without touching anything: it is free, it and
@@ -25,13 +29,14 @@ class WorkFolder {
   static Status check(const std::string& destination);
   /// Makes it, or takes up what a command of the same identity left (loaded() tells). `identity` is a JSON object of
   /// texts; one that differs from what is there is bad_input that names the first difference. `restart`: what is there is
-  /// removed. bad_input where `destination` exists, or the folder is none that this made; no_room where another process
-  /// holds it.
-  static Result<WorkFolder> open(const std::string& destination, const nlohmann::ordered_json& identity, bool restart);
+  /// removed, but for what the stage before left. bad_input where `destination` exists, or the folder is none that this made;
+  /// no_room where another process holds it.
+  static Result<WorkFolder> open(const std::string& destination, const nlohmann::ordered_json& identity, bool restart,
+                                 WorkStage stage = WorkStage::model);
 
   WorkFolder(WorkFolder&& other) noexcept;
   WorkFolder& operator=(WorkFolder&&) = delete;
-  /// Removes everything, unless keep() was called or finish().
+  /// Removes everything, unless there was something to go on with, keep() was called, or finish().
   ~WorkFolder();
 
   const std::string& path() const { return partial_; }
@@ -61,6 +66,7 @@ class WorkFolder {
   std::vector<std::string> companions_;  ///< names of what copy_companions() wrote
   int lock_ = -1;
   bool keeps_ = false;
+  WorkStage stage_ = WorkStage::model;
 };
 
 }  // namespace quintet

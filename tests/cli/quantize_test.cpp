@@ -351,7 +351,40 @@ TEST(Quantize, WhatAutoLeavesAsItIsStaysToTheBit) {
     ++tensors;
   }
   EXPECT_GT(tensors, 10);
+  EXPECT_NE(outcome.err.find("nothing is measured"), std::string::npos) << outcome.err;
   EXPECT_TRUE(read_file(folder.path("small/model.safetensors")) == read_file(folder.path("auto/model.safetensors")));
+}
+
+TEST(Quantize, AnAutoThatWasKilledDoesNotMeasureAgain) {
+  const TemporaryFolder folder;
+  const auto args = [&](const std::string& destination, const std::string& bytes) {
+    return Args{"quantize", tiny("gemma3.gguf"), destination, "--method", "auto", "--target-bytes", bytes, "--calibration", text(), "--samples", "4",
+                "--length", "64", "--probe-tokens", "64", "--threads=1", "--no-smoke", "--json"};
+  };
+  const std::string straight = folder.path("straight"), killed = folder.path("killed");
+  const Outcome whole = run(args(straight, "60KB"));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const auto choices_of = [](const std::string& out) { return out.substr(0, out.find("{\"tensor\"")); };
+  // Behind the choice; in the first layers, with a state to go on from; and with the choice alone again.
+  for (const char* until : {"\"choice\"", "\"tensor\":\"blk.1", "\"choice\""}) {
+    SCOPED_TRACE(until);
+    Program program(args(killed, "60KB"));
+    program.wait_out(until);
+    program.send_signal(SIGKILL);
+    program.finish();
+    if (std::filesystem::exists(killed)) break;  // it was whole by then
+    EXPECT_TRUE(std::filesystem::exists(killed + ".partial/choice.json"));
+  }
+  if (!std::filesystem::exists(killed)) {
+    expect_error(run(args(killed, "61KB")), 2, {"another target (60000 bytes)", "61000 bytes", "--restart"});
+    const Outcome again = run(args(killed, "60KB"));
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_NE(again.err.find("not measured again"), std::string::npos) << again.err;
+    EXPECT_EQ(choices_of(again.out), choices_of(whole.out));
+  }
+  EXPECT_TRUE(read_file(straight + "/model.safetensors") == read_file(killed + "/model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(killed + ".partial"));
+  EXPECT_FALSE(std::filesystem::exists(killed + "/choice.json"));
 }
 
 TEST(Quantize, AutoTellsBadTargetsBeforeTheModelWrites) {

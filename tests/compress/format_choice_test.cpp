@@ -144,25 +144,46 @@ std::string read_licence() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// A place for a result that goes with what lies there.
+class Destination {
+ public:
+  Destination() {
+    std::string pattern = testing::TempDir() + "choose-XXXXXX";
+    EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  ~Destination() { std::filesystem::remove_all(folder_); }
+  std::string path() const { return folder_ + "/out"; }
+  std::string folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
 /// Of a tiny model.
-Result<ChosenFormats> choose(const std::string& name, const QuantizeOptions& asked, const ChooseRequest& request,
-                             const std::string& calibration = read_licence()) {
+Result<ChosenFormats> choose_for(const std::string& destination, const std::string& name, const QuantizeOptions& asked,
+                                 const ChooseRequest& request, const std::string& calibration = read_licence()) {
   QuantizeOptions options = asked;
   options.method = QuantizeMethod::gptq;
+  options.chosen_formats = true;
   options.threads = 1;
   options.calibration_text = calibration;
-  ChooseRequest with_folder = request;
-  with_folder.beside = testing::TempDir() + "choose-" + std::to_string(::getpid());
   const auto backend = make_cpu_backend({.threads = 1});
   // An absolute path stays what it is.
-  return choose_formats(std::filesystem::path(kRoot + "/tests/golden/data/tiny") / name, *backend, options, with_folder);
+  return choose_formats(std::filesystem::path(kRoot + "/tests/golden/data/tiny") / name, destination, *backend, options, request);
+}
+Result<ChosenFormats> choose(const std::string& name, const QuantizeOptions& asked, const ChooseRequest& request,
+                             const std::string& calibration = read_licence()) {
+  const Destination destination;
+  return choose_for(destination.path(), name, asked, request, calibration);
 }
 
 TEST(ChooseFormats, EveryTensorIsOfOneGroupAndWasTried) {
   for (const auto& [name, expected] : {std::pair("llama3", std::vector<std::string>{"q, k", "v"}), std::pair("phi3.gguf", std::vector<std::string>{"q, k, v"})}) {
     SCOPED_TRACE(name);
-    const auto chosen = choose(name, {.samples = 4, .length = 64}, {.target_bytes = 1'000'000, .probe_tokens = 64});
+    const auto chosen = choose(name, {.samples = 4, .length = 64}, {.target_bytes = 60'000, .probe_tokens = 64});
     ASSERT_TRUE(chosen) << chosen.error().message;
+    EXPECT_EQ(chosen->basis, ChoiceBasis::measured);
     std::vector<std::string> names, qkv;
     for (const FormatChoice& choice : chosen->choices) {
       names.insert(names.end(), choice.tensors.begin(), choice.tensors.end());
@@ -176,8 +197,87 @@ TEST(ChooseFormats, EveryTensorIsOfOneGroupAndWasTried) {
     EXPECT_EQ(names.size(), chosen->overrides.size());
     std::ranges::sort(names);
     EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
-    EXPECT_EQ(chosen->expected_kl, 0) << "there is room for all as they are";
   }
+}
+
+TEST(ChooseFormats, NothingIsMeasuredWhereAllFitsInItsBestFormat) {
+  const Destination destination;
+  for (const char* name : {"llama3", "phi3.gguf"}) {
+    SCOPED_TRACE(name);
+    int steps = 0;
+    ChooseRequest request{.target_bytes = 1'000'000, .probe_tokens = 64, .progress = [&](uint64_t, uint64_t) { return ++steps, true; }};
+    const auto chosen = choose_for(destination.path(), name, {.samples = 4, .length = 64}, request);
+    ASSERT_TRUE(chosen) << chosen.error().message;
+    EXPECT_EQ(chosen->basis, ChoiceBasis::room);
+    EXPECT_EQ(steps, 0);
+    EXPECT_TRUE(std::filesystem::is_empty(destination.folder()));
+    for (const FormatOverride& override : chosen->overrides) EXPECT_TRUE(override.stays) << override.pattern;
+    // As many bytes are enough, and one less is not.
+    request.target_bytes = chosen->bytes;
+    EXPECT_EQ(choose(name, {.samples = 4, .length = 64}, request)->basis, ChoiceBasis::room);
+    --request.target_bytes;
+    const auto measured = choose(name, {.samples = 4, .length = 64}, request);
+    ASSERT_TRUE(measured) << measured.error().message;
+    EXPECT_EQ(measured->basis, ChoiceBasis::measured);
+    EXPECT_GT(steps, 10);
+    EXPECT_GT(measured->expected_kl, 0);
+  }
+}
+
+TEST(ChooseFormats, TheSameCommandDoesNotMeasureAgain) {
+  const Destination destination;
+  const QuantizeOptions options{.samples = 4, .length = 64};
+  int steps = 0;
+  ChooseRequest request{.target_bytes = 50'000, .probe_tokens = 64, .progress = [&](uint64_t, uint64_t) { return ++steps, true; }};
+  const auto first = choose_for(destination.path(), "llama3", options, request);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(first->basis, ChoiceBasis::measured);
+  steps = 0;
+  const auto again = choose_for(destination.path() + "/", "llama3", options, request);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->basis, ChoiceBasis::saved);
+  EXPECT_EQ(steps, 0);
+  EXPECT_EQ(again->bytes, first->bytes);
+  EXPECT_EQ(again->expected_kl, first->expected_kl);
+  ASSERT_EQ(again->choices.size(), first->choices.size());
+  for (size_t i = 0; i < first->choices.size(); ++i) {
+    const FormatChoice &one = first->choices[i], &two = again->choices[i];
+    EXPECT_TRUE(one.name == two.name && one.tensors == two.tensors && one.format == two.format && one.changed == two.changed &&
+                one.bytes == two.bytes && one.probe == two.probe && one.probe_kl == two.probe_kl && one.expected_kl == two.expected_kl)
+        << one.name;
+  }
+  ASSERT_EQ(again->overrides.size(), first->overrides.size());
+  for (size_t i = 0; i < first->overrides.size(); ++i) {
+    const FormatOverride &one = first->overrides[i], &two = again->overrides[i];
+    EXPECT_TRUE(one.pattern == two.pattern && one.format == two.format && one.stays == two.stays) << one.pattern;
+  }
+
+  // Another command is told that it is one, and costs nothing.
+  const auto refused = [&](const QuantizeOptions& other, const ChooseRequest& asked, const std::string& part, const std::string& text = read_licence()) {
+    const auto chosen = choose_for(destination.path(), "llama3", other, asked, text);
+    ASSERT_FALSE(chosen) << part;
+    EXPECT_NE(chosen.error().message.find("another " + part), std::string::npos) << chosen.error().message;
+  };
+  refused({.damping = 0.02, .samples = 4, .length = 64}, request, "method");
+  refused({.overrides = {{.pattern = "*embed*", .format = f16}}, .samples = 4, .length = 64}, request, "method");
+  refused(options, request, "calibration text", read_licence() + "more");
+  ChooseRequest other = request;
+  other.target_bytes = 50'001;
+  refused(options, other, "target (50000 bytes)");
+  other = request;
+  other.probe_tokens = 65;
+  refused(options, other, "number of probe tokens (64)");
+  EXPECT_EQ(choose_for(destination.path(), "llama3", options, request)->basis, ChoiceBasis::saved);
+
+  QuantizeOptions anew = options;
+  anew.restart = true;
+  EXPECT_EQ(choose_for(destination.path(), "llama3", anew, request)->basis, ChoiceBasis::measured);
+  std::ofstream(destination.path() + ".partial/choice.json", std::ios::app) << " ";
+  EXPECT_EQ(choose_for(destination.path(), "llama3", options, request)->basis, ChoiceBasis::saved);
+  std::ofstream(destination.path() + ".partial/choice.json") << "{}";
+  const auto damaged = choose_for(destination.path(), "llama3", options, request);
+  ASSERT_FALSE(damaged);
+  EXPECT_NE(damaged.error().message.find("--restart begins anew"), std::string::npos) << damaged.error().message;
 }
 
 TEST(ChooseFormats, TensorsOfNamedFormatsAreNotChosenForButTakeTheirRoom) {
@@ -205,16 +305,20 @@ TEST(ChooseFormats, TensorsOfNamedFormatsAreNotChosenForButTakeTheirRoom) {
 }
 
 TEST(ChooseFormats, WhatItMeasuresWithHasNoNameThatAKilledProcessWouldLeave) {
-  const std::filesystem::path beside = testing::TempDir() + "choose-" + std::to_string(::getpid());
+  const Destination destination;
   int steps = 0;
   const auto looks = [&](uint64_t, uint64_t) {
     ++steps;
-    for (const auto& entry : std::filesystem::directory_iterator(beside.parent_path()))
-      EXPECT_FALSE(entry.path().filename().string().starts_with(beside.filename().string())) << entry.path();
-    return true;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(destination.folder()))
+      EXPECT_TRUE(entry.path().filename() == "out.partial" || entry.path().filename() == "lock") << entry.path();
+    return steps < 12;
   };
-  ASSERT_TRUE(choose("llama3", {.samples = 4, .length = 64}, {.target_bytes = 50'000, .probe_tokens = 64, .progress = looks}));
-  EXPECT_GT(steps, 10);
+  const auto chosen = choose_for(destination.path(), "llama3", {.samples = 4, .length = 64},
+                                 {.target_bytes = 50'000, .probe_tokens = 64, .progress = looks});
+  ASSERT_FALSE(chosen);
+  EXPECT_EQ(chosen.error().kind, ErrorKind::cancelled);
+  EXPECT_EQ(steps, 12);
+  EXPECT_TRUE(std::filesystem::is_empty(destination.folder())) << "there is nothing to go on with";
 }
 
 TEST(ChooseFormats, LogitsThatAreNoNumbersAreRefusedRatherThanLosslessInEveryFormat) {
@@ -233,7 +337,7 @@ TEST(ChooseFormats, LogitsThatAreNoNumbersAreRefusedRatherThanLosslessInEveryFor
   ASSERT_EQ(std::sscanf(bytes.c_str() + bytes.find("\"data_offsets\"", entry), "\"data_offsets\":[%zu,%zu]", &first, &last), 2);
   for (size_t i = first; i < last; i += 2) bytes.replace(sizeof header + header + i, 2, "\x00\x7f", 2);  // 1.7e38
   std::ofstream(weights, std::ios::binary) << bytes;
-  const auto chosen = choose(folder, {.samples = 4, .length = 64}, {.target_bytes = 1'000'000, .probe_tokens = 64});
+  const auto chosen = choose(folder, {.samples = 4, .length = 64}, {.target_bytes = 100'000, .probe_tokens = 64});
   fs::remove_all(folder);
   ASSERT_FALSE(chosen);
   EXPECT_NE(chosen.error().message.find("its logits on the calibration text are NaN or infinite, allowed are finite ones"), std::string::npos)
