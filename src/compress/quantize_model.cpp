@@ -382,7 +382,11 @@ Result<QuantizeReport> quantize_model(const std::string& source, const std::stri
   }
   const ModelFiles& seen = view ? view->files() : files;
   TRY_ASSIGN(const ModelConfig config, read_config(seen, 0));
-  return Quantizer(seen, config, source, backend, options, hooks).run(destination);
+  QuantizeHooks named = hooks;  // of a folder's tensors by the names that its owner knows, too
+  if (view && hooks.on_warning) named.on_warning = [&](std::string_view message) { hooks.on_warning(view->with_source_names(message)); };
+  auto made = Quantizer(seen, config, source, backend, options, named).run(destination);
+  if (!made && view) return Error{made.error().kind, view->with_source_names(made.error().message)};
+  return made;
 }
 
 }  // namespace quintet

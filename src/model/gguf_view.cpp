@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <unordered_set>
 
@@ -141,6 +142,30 @@ Result<GgufView> GgufView::make(const ModelFiles& folder) {
   view.files_ =
       std::make_unique<ModelFiles>(ModelFiles::of_gguf(std::move(metadata), std::move(tensors), folder));
   return view;
+}
+
+std::string GgufView::with_source_names(std::string_view message) const {
+  static constexpr std::string_view kOfNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._", kRow = ": row ";
+  std::string named;
+  while (!message.empty()) {
+    const size_t begin = std::min(message.find_first_of(kOfNames), message.size());
+    size_t end = std::min(message.find_first_not_of(kOfNames, begin), message.size());
+    while (end > begin + 1 && message[end - 1] == '.') --end;  // of a sentence
+    const std::string_view word = message.substr(begin, end - begin);
+    named += message.substr(0, end);
+    message.remove_prefix(end);
+    const auto tensor = std::ranges::find(files_->tensors(), word, [](const ModelTensor& t) { return t.weight.name; });
+    if (tensor == files_->tensors().end()) continue;
+    const auto index = static_cast<size_t>(tensor - files_->tensors().begin());
+    if (source_name(index).empty()) continue;
+    if (message.starts_with('\'')) named += '\'', message.remove_prefix(1);
+    named += fmt::format(" (in the folder {}", source_name(index));
+    int64_t row = -1;
+    if (message.starts_with(kRow)) std::from_chars(message.data() + kRow.size(), message.data() + message.size(), row);
+    if (row >= 0 && row < tensor->weight.n && source_row(index, row) != row) named += fmt::format(", row {}", source_row(index, row));
+    named += ")";
+  }
+  return named;
 }
 
 }  // namespace quintet

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -45,6 +46,10 @@ class GgufView {
   const std::string& source_name(size_t index) const { return sources_[index].name; }
   WeightFormat source_format(size_t index) const { return sources_[index].format; }
   int64_t source_row(size_t index, int64_t row) const { return sources_[index].rows.source_row(row); }
+
+  /// A message of someone who sees files() alone, with the folder's name (and row, where it is another one) behind each name
+  /// of a tensor: "tensor blk.0.attn_q.weight (in the folder model.layers.0.self_attn.q_proj.weight, row 1): row 2: ...".
+  std::string with_source_names(std::string_view message) const;
 
  private:
   class Maker;

@@ -279,6 +279,37 @@ TEST_F(Resume, WhatNoModelCanHaveIsRefusedAtItsTensor) {
   }
 }
 
+// GGUF has other names, and another order of the rows of q and k: neither is the folder's.
+TEST_F(Resume, WhatAMixRefusesIsNamedAsTheFolderNamesItToo) {
+  struct Case {
+    const char *in_folder, *in_file;
+    int row, row_in_file;
+  };
+  for (const Case& c : {Case{"model.layers.1.self_attn.q_proj.weight", "blk.1.attn_q.weight", 65, 66},
+                        Case{"model.layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight", 3, 3}}) {
+    const std::string source = path("source");
+    fs::copy(kTiny + "mistral", source);
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) fs::copy_file(kTiny + "llama3/" + name, source + "/" + name);
+    std::string bytes = read(source + "/model.safetensors");
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const size_t entry = bytes.find(fmt::format("\"{}\"", c.in_folder));
+    ASSERT_LT(entry, header);
+    ASSERT_EQ(bytes.substr(bytes.find("\"dtype\"", entry), 14), "\"dtype\":\"BF16\"");
+    const size_t offset = std::stoull(bytes.substr(bytes.find("\"data_offsets\":[", entry) + 16));
+    bytes.replace(sizeof header + header + offset + static_cast<size_t>(2 * (32 * c.row + 5)), 2, "\xc0\x7f", 2);  // NaN
+    std::ofstream(source + "/model.safetensors", std::ios::binary) << bytes;
+    const auto made = run(source, path("out.gguf"), options_of(QuantizeMethod::gguf));
+    EXPECT_THAT(message(made), HasSubstr(fmt::format("tensor {} (in the folder {}{}): row {}, column 5: found", c.in_file, c.in_folder,
+                                                     c.row == c.row_in_file ? "" : fmt::format(", row {}", c.row), c.row_in_file)));
+    fs::remove_all(source);
+  }
+  QuantizeOptions options = options_of(QuantizeMethod::gguf);
+  options.overrides = {{"*.self_attn.q_proj.weight", WeightFormat::q4_0}};
+  EXPECT_THAT(message(run(kTiny + "llama3", path("out.gguf"), options)),
+              HasSubstr(" 'token_embd.weight' (in the folder model.embed_tokens.weight), say"));
+}
+
 // What AWQ makes of a weight may be larger: it is the file's that is judged, and told.
 TEST_F(Resume, WeightsAreCheckedAsTheFileHasThem) {
   const auto files = ModelFiles::open(kTiny + "llama-plain.gguf");
