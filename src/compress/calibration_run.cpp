@@ -21,28 +21,36 @@ bool CalibrationRun::is_needed(const ModelToQuantize& model) {
                                                }));
 }
 
-Result<std::unique_ptr<LayerCalibration>> CalibrationRun::start(size_t first_task, int entering) {
-  const ModelToQuantize& model = setup_.model;
-  const QuantizeOptions& options = model.options;
-  TRY_ASSIGN(tokens_, calibration_sequences({.source = model.source,
-                                             .config = model.config,
+Status CalibrationRun::read_text() {
+  const QuantizeOptions& options = setup_.model.options;
+  TRY_ASSIGN(tokens_, calibration_sequences({.source = setup_.model.source,
+                                             .config = setup_.model.config,
                                              .text = {.text = options.calibration_text, .special = options.calibration_special},
                                              .samples = options.samples,
                                              .length = options.length}));
-  const int64_t tokens = samples() * options.length;
-  if (!std::exchange(warned_, true)) warn_of_text(tokens);
+  warn_of_text();
+  return {};
+}
+
+uint64_t CalibrationRun::state_bytes() const {
+  constexpr uint64_t kFiles = 2;  // what enters a layer and what leaves it
+  return kFiles * static_cast<uint64_t>(tokens() * setup_.model.config.hidden) * sizeof(float);
+}
+
+Result<std::unique_ptr<LayerCalibration>> CalibrationRun::start(size_t first_task, int entering) {
+  const ModelToQuantize& model = setup_.model;
   int32_t next = model.config.layers;
   for (size_t i = first_task; i < model.tasks.size() && next == model.config.layers; ++i)
     if (model.tasks[i].place.layer >= 0) next = model.tasks[i].place.layer;
   if (next == model.config.layers) return std::unique_ptr<LayerCalibration>();
-  TRY_ASSIGN(HiddenStates states, open_states({.tokens = tokens, .hidden = model.config.hidden, .entering = entering}, next > 0));
+  TRY_ASSIGN(HiddenStates states, open_states({.tokens = tokens(), .hidden = model.config.hidden, .entering = entering}, next > 0));
   const uint64_t free_bytes = setup_.backend.info().free_bytes, others = needs_beside_states();
   const uint64_t kept_bytes = states.on_backend() && free_bytes > others ? free_bytes - others : 0;
   return LayerCalibration::make({.files = model.files,
                                  .config = model.config,
                                  .backend = setup_.backend,
                                  .tokens = tokens_,
-                                 .threads = options.threads,
+                                 .threads = model.options.threads,
                                  .solver = setup_.solver,
                                  .goes_on = setup_.goes_on,
                                  .kept_bytes = kept_bytes},
@@ -74,19 +82,19 @@ Result<HiddenStates> CalibrationRun::open_states(const HiddenStates::Shape& shap
   return HiddenStates::open(setup_.folder, shape);
 }
 
-void CalibrationRun::warn_of_text(int64_t tokens) const {
+void CalibrationRun::warn_of_text() const {
   const QuantizeOptions& options = setup_.model.options;
   const ModelConfig& config = setup_.model.config;
   if (samples() < options.samples)
     setup_.warn(fmt::format("calibration text: found {} stretches of {} tokens, asked for were {}", samples(), options.length,
                             options.samples));
   const int64_t widest = std::max({config.hidden, config.ffn, config.heads * config.head_dim});
-  if (options.is_gptq() && tokens < widest)
+  if (options.is_gptq() && tokens() < widest)
     setup_.warn(fmt::format("calibration text: {} tokens are fewer than the {} inputs of the widest layer; the Hessian has "
                             "no full rank",
-                            tokens, widest));
-  else if (tokens < kFewTokens)
-    setup_.warn(fmt::format("calibration text: {} tokens are few; second moments settle with {} and more", tokens, kFewTokens));
+                            tokens(), widest));
+  else if (tokens() < kFewTokens)
+    setup_.warn(fmt::format("calibration text: {} tokens are few; second moments settle with {} and more", tokens(), kFewTokens));
 }
 
 }  // namespace quintet

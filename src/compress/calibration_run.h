@@ -30,23 +30,26 @@ class CalibrationRun {
   /// Whether the method asks for any: GPTQ that has nothing to round does not.
   static bool is_needed(const ModelToQuantize& model);
 
-  /// Cuts the text, which is warned of once where it is short, and goes to the first layer among the tasks from `first_task` on:
-  /// the embedding stands before the layers, output norm and head behind. `entering`: of the states that an earlier command left
-  /// for it. Null where no layer is left. bad_input of a text that cannot be used; no_room where neither backend nor disk has
-  /// any for the states.
+  /// Cuts the text, and warns where it is short. bad_input of one that cannot be used.
+  Status read_text();
+  /// What the states of its tokens take on the disk; 0 before read_text().
+  uint64_t state_bytes() const;
+  /// Behind read_text(): goes to the first layer among the tasks from `first_task` on. The embedding stands before the layers,
+  /// output norm and head behind. `entering`: of the states that an earlier command left for it. Null where no layer is left.
+  /// no_room where neither backend nor disk has any for the states.
   Result<std::unique_ptr<LayerCalibration>> start(size_t first_task, int entering);
 
-  /// How many stretches the text gave.
+  /// How many stretches the text gave, and their tokens.
   int64_t samples() const { return static_cast<int64_t>(tokens_.size()); }
+  int64_t tokens() const { return samples() * setup_.model.options.length; }
 
  private:
   uint64_t needs_beside_states() const;
   Result<HiddenStates> open_states(const HiddenStates::Shape& shape, bool saved) const;
-  void warn_of_text(int64_t tokens) const;
+  void warn_of_text() const;
 
   Setup setup_;
   CalibrationTokens tokens_;
-  bool warned_ = false;  ///< once: outliers that are shared out walk over the model twice
 };
 
 }  // namespace quintet

@@ -125,14 +125,6 @@ class Chooser {
     return Error{ErrorKind::cancelled, "stopped by a signal"};
   }
 
-  /// What the tensor will take where nothing is chosen for it: it is no group's, or the command line says what it becomes.
-  uint64_t settled_bytes(const TensorTask& task) const {
-    const HostWeight& weight = task.tensor->weight;
-    if (!task.changed || !is_pinned(task)) return weight.stored_bytes();
-    const uint64_t scales = format_info(task.format).decode_scaled ? sizeof(float) * static_cast<uint64_t>(weight.n) : 0;
-    return format_bytes_of(task.format, static_cast<uint64_t>(weight.n * weight.k)) + scales;
-  }
-
   bool is_pinned(const TensorTask& task) const {
     return std::ranges::any_of(options_.overrides, [&](const FormatOverride& override) {
       return matches(override.pattern, task.tensor->weight.name);
@@ -148,7 +140,7 @@ class Chooser {
       const int input = task.place.input();
       const HostWeight& weight = task.tensor->weight;
       if ((input < 0 && task.place.part != TensorPart::table) || is_pinned(task)) {
-        fixed_bytes_ += settled_bytes(task);
+        fixed_bytes_ += is_pinned(task) ? planned_bytes(task) : weight.stored_bytes();  // nothing is chosen for it
         continue;
       }
       const bool qkv = task.place.part == TensorPart::qkv, values = qkv && task.place.first_row >= keys_end;

@@ -13,6 +13,7 @@
 #include <span>
 #include <utility>
 
+#include "base/disk_space.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/units.h"
@@ -140,8 +141,10 @@ class Quantizer {
       warn(fmt::format("{}: going on behind {} of {} tensors", folder_->path(), first, tasks_.size()));
     } else {
       warn_of_source();
-      if (options_.auto_shares) TRY(share_out());
     }
+    if (CalibrationRun::is_needed(model_)) TRY(calibration_run_->read_text());
+    TRY(check_disk());
+    if (loaded.is_null() && options_.auto_shares) TRY(share_out());
     if (CalibrationRun::is_needed(model_)) {
       TRY_ASSIGN(calibration_, calibration_run_->start(first, entering));
     }
@@ -182,6 +185,23 @@ class Quantizer {
     });
   }
 
+  /// Nearly all that will be written is known: a disk that has too little room for it is told now, not when it is full.
+  Status check_disk() const {
+    uint64_t weights = 0;
+    for (const TensorTask& task : tasks_) {
+      weights += planned_bytes(task);
+      // With their columns; how many are shared out is not known yet.
+      if (task.changed && task.integers && !options_.auto_shares)
+        weights += static_cast<uint64_t>(4 * share_of(model_, task, shares_) * static_cast<double>(task.tensor->weight.n * task.tensor->weight.k));
+    }
+    const uint64_t states = calibration_run_->state_bytes(), there = disk_bytes_of(folder_->path());
+    if (weights + states <= there) return {};
+    std::string sum = fmt::format("{} for weights", format_bytes(weights));
+    if (states > 0) sum += fmt::format(" and {} for rows of {} calibration tokens", format_bytes(states), calibration_run_->tokens());
+    if (there > 0) sum += fmt::format(", less {} that are there already", format_bytes(there));
+    return check_disk_space(folder_->path(), weights + states - there, sum);
+  }
+
   void warn_of_source() const {
     for (const TensorTask& task : tasks_)
       if (task.place.input() >= 0 && !is_dense(task.tensor->weight.format))
@@ -190,7 +210,7 @@ class Quantizer {
   }
 
   Status share_out() {
-    if (options_.needs_calibration()) {
+    if (CalibrationRun::is_needed(model_)) {
       TRY_ASSIGN(calibration_, calibration_run_->start(0, 0));
     }
     if (std::max({options_.shares.first, options_.shares.middle, options_.shares.head}) > ShareChooser::kMostShare)

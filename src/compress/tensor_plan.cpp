@@ -86,6 +86,13 @@ void decide(const ModelConfig& config, const QuantizeOptions& options, TensorTas
 
 }  // namespace
 
+uint64_t planned_bytes(const TensorTask& task) {
+  const HostWeight& weight = task.tensor->weight;
+  if (!task.changed) return weight.stored_bytes();
+  const uint64_t scales = format_info(task.format).decode_scaled ? sizeof(float) * static_cast<uint64_t>(weight.n) : 0;
+  return format_bytes_of(task.format, static_cast<uint64_t>(weight.n * weight.k)) + scales;
+}
+
 std::optional<IntegerFormat> fit_group(IntegerFormat wanted, int64_t k) {
   while (wanted.group >= 32 && k % wanted.group != 0) wanted.group /= 2;
   return wanted.group >= 32 ? std::optional(wanted) : std::nullopt;

@@ -39,6 +39,9 @@ struct TensorTask {
   std::string note;
 };
 
+/// What the tensor will take, outliers aside.
+uint64_t planned_bytes(const TensorTask& task);
+
 /// The member of a family with the largest group up to `wanted`'s of which k inputs are a whole number; nothing where that is
 /// less than 32.
 std::optional<IntegerFormat> fit_group(IntegerFormat wanted, int64_t k);

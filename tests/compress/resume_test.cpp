@@ -362,6 +362,49 @@ TEST_F(Resume, DamageAndOtherWritersAreNamed) {
   EXPECT_EQ(read(path("taken.partial") + "/notes.txt"), "mine");
 }
 
+TEST_F(Resume, ADiskThatIsTooSmallIsToldBeforeTheWork) {
+  const uint64_t free_bytes = fs::space(folder_).available;
+  const int64_t vocabulary = 1 << 24, hidden = 64 * (static_cast<int64_t>(free_bytes / (128 * vocabulary)) + 10);
+  const std::string source = path("source");
+  fs::create_directory(source);
+  std::ofstream(source + "/config.json") << fmt::format(
+      R"({{"architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_size": {}, "intermediate_size": 64, "head_dim": 64,
+           "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1, "vocab_size": {}, "tie_word_embeddings": true,
+           "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu"}})",
+      hidden, vocabulary);
+  std::string header;
+  int64_t bytes = 0;
+  const auto add = [&](const std::string& name, std::initializer_list<int64_t> shape) {
+    int64_t weights = 1;
+    for (const int64_t size : shape) weights *= size;
+    header += fmt::format(R"({}"{}":{{"dtype":"BF16","shape":[{}],"data_offsets":[{},{}]}})", header.empty() ? "{" : ",", name, fmt::join(shape, ","),
+                          bytes, bytes + 2 * weights);
+    bytes += 2 * weights;
+  };
+  add("model.embed_tokens.weight", {vocabulary, hidden});
+  for (const auto& [name, rows] : {std::pair("self_attn.q_proj", 128), {"self_attn.k_proj", 64}, {"self_attn.v_proj", 64}, {"mlp.gate_proj", 64}, {"mlp.up_proj", 64}})
+    add(fmt::format("model.layers.0.{}.weight", name), {rows, hidden});
+  add("model.layers.0.self_attn.o_proj.weight", {hidden, 128});
+  add("model.layers.0.mlp.down_proj.weight", {hidden, 64});
+  for (const char* name : {"layers.0.input_layernorm", "layers.0.post_attention_layernorm", "norm"}) add(fmt::format("model.{}.weight", name), {hidden});
+  header += "}";
+  const uint64_t header_bytes = header.size();
+  std::ofstream(source + "/model.safetensors", std::ios::binary) << std::string(reinterpret_cast<const char*>(&header_bytes), 8) << header;
+  std::error_code error;
+  fs::resize_file(source + "/model.safetensors", 8 + header_bytes + static_cast<uint64_t>(bytes), error);
+  if (error) GTEST_SKIP() << "no files of " << bytes << " bytes here: " << error.message();
+  int steps = 0;
+  QuantizeHooks hooks;
+  hooks.progress = [&](uint64_t, uint64_t) { return ++steps, true; };
+  const auto backend = make_cpu_backend({.threads = 1});
+  const auto full = quantize_model(source, path("out"), *backend, options_of(QuantizeMethod::rtn), hooks);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().kind, ErrorKind::no_room) << message(full);
+  EXPECT_THAT(message(full), AllOf(HasSubstr("free on its disk, needed are "), HasSubstr(" for weights")));
+  EXPECT_EQ(steps, 0);
+  EXPECT_FALSE(fs::exists(path("out.partial")));
+}
+
 TEST_F(Resume, NothingStaysOfWorkThatCannotBe) {
   QuantizeOptions options = options_of(QuantizeMethod::gptq);
   options.calibration_text = "short";
