@@ -29,6 +29,53 @@ cudaError_t launch(const AttendParams& p, int query_tiles, int seqs, const Launc
                                       .block = dim3(kAttendWarps * 32), .shared_bytes = kBytes}, site);
 }
 
+/// Clusters of how many blocks, and how many of them.
+struct SplitGrid { int blocks = 1, clusters = 1; };
+
+template <class Shape>
+cudaError_t launch_splits(const AttendParams& p, const SplitGrid& grid, const LaunchSite& site) {
+  const auto kernel = attend_splits<Shape>;
+  if (const cudaError_t code = allow_shared<AttendParams>(kernel, Shape::kSharedBytes); code != cudaSuccess) return code;
+  return launch_kernel<AttendParams>(kernel, p, {.grid = dim3(static_cast<unsigned>(grid.blocks * grid.clusters)), .block = dim3(Shape::kThreads),
+                                                 .shared_bytes = Shape::kSharedBytes, .cluster_x = grid.blocks}, site);
+}
+
+#if QUINTET_CUDA_HOPPER
+/// The fewest blocks a cluster with which nearly all multiprocessors attend for whole pairs of sequence and kv head, as many each; no
+/// clusters: too few pairs, or a number that does not come out even.
+SplitGrid fold_grid(int pairs, int multiprocessors) {
+  constexpr int kLeastUsed = 90, kMostLonger = 15;  // per cent
+  for (int blocks = 1; blocks <= kMostCluster; ++blocks) {
+    const int clusters = std::min(pairs, multiprocessors / blocks), each = (pairs + clusters - 1) / clusters;
+    if (clusters * blocks * 100 >= multiprocessors * kLeastUsed && each * clusters * 100 <= pairs * (100 + kMostLonger)) return {blocks, clusters};
+  }
+  return {.clusters = 0};
+}
+#endif
+
+/// Attention of few rows by splits. Splits that blocks merge themselves are as p.merge_from says, which is null where there are none.
+template <int kDim>
+cudaError_t launch_few_rows(AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
+  constexpr int kHalfStages = 384 / kDim;  // of half a tile, for each of eight warps of a Hopper multiprocessor
+  const int jobs = seqs * p.kv_heads * p.splits;
+#if QUINTET_CUDA_HOPPER
+  if (most_rows <= 8)
+    if (const SplitGrid grid = fold_grid(seqs * p.kv_heads, site.multiprocessors); grid.clusters > 0)
+      return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, 4>>(p, grid, site);
+  p.merge_from = nullptr;
+  const SplitGrid grid = {.clusters = std::min(site.multiprocessors, jobs)};
+  if (most_rows > 8) return launch_splits<SplitShape<kDim, 16, 8, kHalfStages, 32, 0>>(p, grid, site);
+  // A multiprocessor's only splits get all of its memory.
+  if (jobs <= site.multiprocessors) return launch_splits<SplitShape<kDim, 8, 2, kHalfStages * 2, 64, 0>>(p, grid, site);
+  return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, 0>>(p, grid, site);
+#else
+  using Shape = SplitShape<kDim, 16, 4, kHalfStages, 32, 0>;
+  p.merge_from = nullptr;
+  const int resident = site.multiprocessors * std::max(1, site.multiprocessor_shared_bytes / (Shape::kSharedBytes + 1024));
+  return launch_splits<Shape>(p, {.clusters = std::min(resident, jobs)}, site);
+#endif
+}
+
 /// Whether attend_prompt takes it; `code`: of its launch.
 template <int kDim>
 bool launch_prompt(const AttendParams& p, int most_rows, int seqs, const LaunchSite& site, cudaError_t& code) {
@@ -48,18 +95,16 @@ bool launch_prompt(const AttendParams& p, int most_rows, int seqs, const LaunchS
 }
 
 template <int kDim, int kStages>
-cudaError_t launch_rows(const AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
-  if (p.fresh) return launch<kDim, kStages, true, true>(p, 1, seqs, site);
+cudaError_t launch_rows(AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
+  if (p.fresh) {
+    p.merge_from = nullptr;
+    return launch<kDim, kStages, true, true>(p, 1, seqs, site);
+  }
   cudaError_t code = cudaSuccess;
   if (launch_prompt<kDim>(p, most_rows, seqs, site, code)) return code;
   if constexpr (kHasSplits<kDim>)
-    if (p.partial && most_rows <= 16) {
-      constexpr size_t kBytes = splits_shared_bytes<kDim>();
-      if (code = allow_shared<AttendParams>(attend_splits<kDim>, kBytes); code != cudaSuccess) return code;
-      const int resident = site.multiprocessors * std::max(1, site.multiprocessor_shared_bytes / static_cast<int>(kBytes + 1024));
-      return launch_kernel<AttendParams>(attend_splits<kDim>, p, {.grid = dim3(static_cast<unsigned>(std::min(resident, seqs * p.kv_heads * p.splits))),
-                                                                 .block = dim3(kSplitWarps * 32), .shared_bytes = kBytes}, site);
-    }
+    if (p.partial && most_rows <= 16) return launch_few_rows<kDim>(p, most_rows, seqs, site);
+  p.merge_from = nullptr;
   if (most_rows <= 16) return launch<kDim, kStages, true, false>(p, 1, seqs, site);
   return launch<kDim, kStages, false, false>(p, (most_rows + kAttendRows - 1) / kAttendRows, seqs, site);
 }
@@ -70,7 +115,8 @@ constexpr int kStages64 = 3, kStages128 = QUINTET_CUDA_HOPPER ? 3 : 2, kStages25
 
 }  // namespace
 
-cudaError_t launch_attend(const AttendParams& p, int dim, int most_rows, int seqs, int rows, const LaunchSite& site) {
+cudaError_t launch_attend(const AttendParams& params, int dim, int most_rows, int seqs, int rows, const LaunchSite& site) {
+  AttendParams p = params;
   cudaError_t code = cudaErrorInvalidValue;
   switch (dim) {
     case 64: code = launch_rows<64, kStages64>(p, most_rows, seqs, site); break;

@@ -56,7 +56,9 @@ __global__ void __launch_bounds__(kMergeMostDim) attend_merge(const __grid_const
   const int pos = p.pos[row];
   wait_for_previous();
   if (pos < 0) return;
-  const int first = p.window ? max(0, pos - p.window + 1) / kSplit : 0, last = pos / kSplit;
+  const int first = p.merge_from ? p.merge_from[row * p.kv_heads + head / (p.heads / p.kv_heads)] : p.window ? max(0, pos - p.window + 1) / kSplit : 0;
+  if (first < 0) return;
+  const int last = max(first, pos / kSplit);  // a row's last split may be before those that are left
   const float* from = partial_result(p, dim, row, head, 0);
   const size_t step = static_cast<size_t>(p.heads) * partial_width(dim);  // from split to split
   float maximum = -INFINITY, sum = 0, total = 0;

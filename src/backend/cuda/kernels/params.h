@@ -261,6 +261,7 @@ struct AttendParams {
   const int* context;       ///< [seqs]
   const int* pos;           ///< [rows]
   float* partial;           ///< [rows][splits][heads][partial_width(dim)], or null: one pass
+  int* merge_from;          ///< [rows][kv_heads] first of the partial results that attend_merge finds, -1: none; null: all; a launcher that leaves all clears it
   __half* out;              ///< operand B of the projection
   ActLayout layout;
   int64_t page_bytes;

@@ -84,6 +84,46 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared.b64 done,[%0],%1;\n@done bra ready;\nbra again;\nready:\n}"
       ::"r"(barrier), "r"(parity) : "memory");
 }
+/// The same where what is waited for was written or read by other blocks of the cluster.
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done,[%0],%1;\n@done bra ready;\nbra again;\nready:\n}"
+      ::"r"(barrier), "r"(parity) : "memory");
+}
+/// Where another block of the cluster has what lies at `address` in this one.
+__device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) {
+  uint32_t r;
+  asm("mapa.shared::cluster.u32 %0,%1,%2;" : "=r"(r) : "r"(address), "r"(rank));
+  return r;
+}
+__device__ __forceinline__ int cluster_rank() {
+  int r;
+  asm("mov.u32 %0,%%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+__device__ __forceinline__ int cluster_size() {
+  int r;
+  asm("mov.u32 %0,%%cluster_nctarank;" : "=r"(r));
+  return r;
+}
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+__device__ __forceinline__ void barrier_arrive_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _,[%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t to, float2 value) { asm volatile("st.shared.v2.f32 [%0],{%1,%2};" ::"r"(to), "f"(value.x), "f"(value.y) : "memory"); }
+/// Volatile keeps the loads of a batch together.
+__device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
+  float2 r;
+  asm volatile("ld.shared.v2.f32 {%0,%1},[%2];" : "=f"(r.x), "=f"(r.y) : "r"(from) : "memory");
+  return r;
+}
+/// The same from a block of the cluster.
+__device__ __forceinline__ float2 load_cluster_pair(uint32_t from) {
+  float2 r;
+  asm volatile("ld.shared::cluster.v2.f32 {%0,%1},[%2];" : "=f"(r.x), "=f"(r.y) : "r"(from) : "memory");
+  return r;
+}
 /// Bulk copy from global to shared memory that completes on a barrier; both 16-byte aligned. Weights are read once:
 /// evict-first keeps them from pushing activations out of L2.
 __device__ __forceinline__ void bulk_copy_weights(uint32_t to, const void* from, int bytes, uint32_t barrier) {
