@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/check.h"
 #include "quant/integer_format.h"
 #include "tensor/half.h"
 #include "text/bpe_bytes.h"
@@ -64,9 +65,9 @@ class BlockPool {
   }
 
   HostWeight matrix(std::string_view name, int64_t n, int64_t k) {
-    const uint64_t offset = random_.next() % kOffsets * static_cast<uint64_t>(info_.block_bytes);
-    HostWeight weight = {.name = name, .format = info_.format, .n = n, .k = k,
-                         .bytes = {bytes_.data() + offset, format_bytes_of(info_.format, static_cast<uint64_t>(n * k))}};
+    const uint64_t offset = random_.next() % kOffsets * static_cast<uint64_t>(info_.block_bytes), bytes = format_bytes_of(info_.format, static_cast<uint64_t>(n * k));
+    QUINTET_CHECK(kOffsets * static_cast<uint64_t>(info_.block_bytes) + bytes <= bytes_.size(), "{}: {} x {} random weights are more than there are", name, n, k);
+    HostWeight weight = {.name = name, .format = info_.format, .n = n, .k = k, .bytes = {bytes_.data() + offset, bytes}};
     if (!row_scales_.empty()) weight.row_scales = {reinterpret_cast<const uint8_t*>(row_scales_.data()), static_cast<size_t>(n) * sizeof(float)};
     return weight;
   }
@@ -305,7 +306,7 @@ Result<std::unique_ptr<Model>> make_synthetic_model(const SyntheticOptions& opti
     TRY(options.admit(needs));
   }
 
-  const auto most = int64_t{config.hidden} * std::max(config.ffn, config.vocabulary);
+  const auto most = int64_t{config.hidden} * std::max({config.ffn, config.vocabulary, config.heads * config.head_dim});
   const int64_t most_rows = std::max({config.hidden, config.ffn, config.vocabulary, config.heads * config.head_dim});
   const auto longest = static_cast<size_t>(std::max(config.hidden, (config.heads + 2 * config.kv_heads) * config.head_dim));
   const auto source = std::make_shared<Source>(Source{.pool = BlockPool(options.format, static_cast<uint64_t>(most), most_rows, options.seed),
