@@ -87,7 +87,8 @@ class CudaAttend : public CudaTest {
       for (size_t i = 0; i < p.size(); ++i) {
         const uint16_t* k = halves(0, kv_head, first + static_cast<int32_t>(i));
         double score = 0;
-        for (int32_t d = 0; d < g_.dim; ++d) score += static_cast<double>(f16_to_f32(k[d])) * static_cast<double>(f16_to_f32(f32_to_f16(q_[query(id, pos) * static_cast<size_t>(g_.heads * g_.dim) + at + static_cast<size_t>(d)])));
+        const float* q = q_.data() + query(id, pos) * static_cast<size_t>(g_.heads * g_.dim) + at;
+        for (int32_t d = 0; d < g_.dim; ++d) score += static_cast<double>(f16_to_f32(k[d])) * static_cast<double>(f16_to_f32(f32_to_f16(q[d])));
         p[i] = score * static_cast<double>(scale());
         largest = std::max(largest, p[i]);
       }

@@ -159,8 +159,8 @@ using FoldOf = NoFold<Shape>;
 
 /// Scores of a stage's keys.
 template <class Shape>
-__device__ __forceinline__ void score_keys(float (&score)[Shape::kRows / 8][Shape::kStageKeys / 16][4], const uint32_t (&query)[Shape::kRows / 8][Shape::kDim / 16][2], uint32_t keys,
-                                           int kept, int lane) {
+__device__ __forceinline__ void score_keys(float (&score)[Shape::kRows / 8][Shape::kStageKeys / 16][4], const uint32_t (&query)[Shape::kRows / 8][Shape::kDim / 16][2],
+                                           uint32_t keys, int kept, int lane) {
   constexpr int kChunks = Shape::kDim / 8, kBlocks = Shape::kStageKeys / 16;
   uint32_t a[2][kBlocks * 2][4];  // of a step and of the next one, which is on its way
   const auto load = [&](uint32_t (&to)[kBlocks * 2][4], int s) {
@@ -182,15 +182,19 @@ __device__ __forceinline__ void score_keys(float (&score)[Shape::kRows / 8][Shap
       for (int r = 0; r < Shape::kRows / 8; ++r) {
         if (r >= kept) continue;
 #pragma unroll
-        for (int m = 0; m < kBlocks; ++m)
-          mma_f16(score[r][m], {own[m * 2][step * 2], own[m * 2 + 1][step * 2], own[m * 2][step * 2 + 1], own[m * 2 + 1][step * 2 + 1]}, query[r][s * 2 + step][0], query[r][s * 2 + step][1]);
+        for (int m = 0; m < kBlocks; ++m) {
+          const auto& low = own[m * 2];
+          const auto& high = own[m * 2 + 1];
+          mma_f16(score[r][m], {low[step * 2], high[step * 2], low[step * 2 + 1], high[step * 2 + 1]}, query[r][s * 2 + step][0], query[r][s * 2 + step][1]);
+        }
       }
   }
 }
 
 /// Adds a stage's values, each times its probability; those are operand B of eight rows, `first` the stage's first eight keys.
 template <class Shape>
-__device__ __forceinline__ void add_values(SplitState<Shape>& part, const uint32_t (&probability)[Shape::kRows / 8][kKeyTile / 8], int first, uint32_t values, int kept, int lane) {
+__device__ __forceinline__ void add_values(SplitState<Shape>& part, const uint32_t (&probability)[Shape::kRows / 8][kKeyTile / 8], int first, uint32_t values, int kept,
+                                           int lane) {
   constexpr int kChunks = Shape::kDim / 8, kBlocks = Shape::kDim / 64, kSteps = Shape::kStageKeys / 16 * kBlocks;
   uint32_t a[2][4][4];
   const auto load = [&](uint32_t (&to)[4][4], int step) {

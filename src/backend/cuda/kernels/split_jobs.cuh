@@ -72,7 +72,7 @@ class SplitJobs {
   __device__ __forceinline__ SplitRange share(int share, int shares) {
     while (first_seq_ + 32 < p_.seqs) next();
     const int jobs = jobs_, each = (pairs_ + shares - 1) / shares;
-    const bool even = each * shares * most_splits_ * 100 <= jobs * (100 + kMostLonger);
+    const bool even = int64_t{each} * shares * most_splits_ * 100 <= int64_t{jobs} * (100 + kMostLonger);
     restart();
     SplitRange range;
     int unused;
