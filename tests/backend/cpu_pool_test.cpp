@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -46,6 +47,29 @@ TEST(CpuPool, RangesCoverAllItemsInOrderForEachThread) {
       sum += range.end - range.begin;
     });
     EXPECT_EQ(sum, count);
+  }
+}
+
+TEST(CpuPool, WhatABodyThrowsOnAnyThreadReachesTheCaller) {
+  for (int threads : {1, 3}) {
+    Pool pool(threads);
+    for (int thrower = 0; thrower < threads; ++thrower)
+      for (int loop = 0; loop < 20; ++loop) {
+        std::atomic<bool> thrown{false};
+        std::atomic<int> begun{0};
+        // Waits for the thread that is to throw, ten seconds at most, so that it gets something to do.
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        const auto body = [&](int thread, int64_t) {
+          ++begun;
+          if (thread == thrower && !thrown.exchange(true)) throw std::bad_alloc();
+          while (!thrown && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        };
+        EXPECT_THROW(pool.each(1000, body), std::bad_alloc) << "thread " << thrower << " of " << threads;
+        EXPECT_LT(begun, 1000) << "ranges were begun after it";
+        std::atomic<int> done{0};
+        pool.each(100, [&](int, int64_t) { ++done; });
+        EXPECT_EQ(done, 100) << "the next loop";
+      }
   }
 }
 

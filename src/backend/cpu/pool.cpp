@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/units.h"
 
@@ -103,12 +104,25 @@ void Pool::leave_shared_core(int thread) {
 void Pool::run(const Loop& loop) {
   if (loop.count <= 0) return;
   if (workers_.empty() || loop.count == 1) return loop.call(loop.context, 0, {0, loop.count});
+  open(loop);
+  close();
+  if (!has_thrown_.load(std::memory_order_relaxed)) return;
+  has_thrown_.store(false, std::memory_order_relaxed);
+  std::rethrow_exception(std::exchange(thrown_, nullptr));
+}
+
+/// Lets workers in and takes part.
+void Pool::open(const Loop& loop) {
   loop_ = loop;
   taken_.store(0, std::memory_order_relaxed);
   // The loop before is closed and empty: only its count is left in the state. Publishes the fields above.
   state_.store((loop_of(state_.load(std::memory_order_relaxed)) + 1) * kNextLoop | kOpen);
   if (sleepers_.load() > 0) state_.notify_all();  // a system call: only where somebody sleeps
   take_part(0);
+}
+
+/// Lets nobody in any more, and waits for those inside.
+void Pool::close() {
   const auto is_empty = [&] { return (state_.load(std::memory_order_acquire) & kInside) == 0; };
   if ((state_.fetch_and(~kOpen, std::memory_order_acq_rel) & kInside) == 0) return;
   if (spin(0, kLoopSpinUs, is_empty)) return;
@@ -119,7 +133,12 @@ void Pool::run(const Loop& loop) {
 
 void Pool::take_part(int thread) {
   core_[static_cast<size_t>(thread)].index.store(sched_getcpu(), std::memory_order_relaxed);
-  for (Range range = take(); !range.empty(); range = take()) loop_.call(loop_.context, thread, range);
+  try {
+    for (Range range = take(); !range.empty(); range = take()) loop_.call(loop_.context, thread, range);
+  } catch (...) {  // one that left a thread would end the process
+    taken_.store(loop_.count, std::memory_order_relaxed);
+    if (!has_thrown_.exchange(true)) thrown_ = std::current_exception();
+  }
 }
 
 /// Guided self-scheduling (Polychronopoulos and Kuck, 1987).

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -29,7 +30,8 @@ class Pool {
 
   /// Calls body(thread, range) for ranges that together are [0, count), each item once, and returns when all
   /// are done. The caller is thread 0. The first ranges are long, the last ones single items: whoever is held
-  /// up leaves work to others.
+  /// up leaves work to others. Where a body throws (no memory), no more ranges are begun, and once no thread
+  /// is inside the caller gets the first exception.
   template <class Body>
   void each_range(int64_t count, Body&& body) {
     const Loop loop{
@@ -60,6 +62,8 @@ class Pool {
   };
 
   void run(const Loop& loop);
+  void open(const Loop& loop);
+  void close();
   void take_part(int thread);
   Range take();
   void work(int thread);
@@ -71,12 +75,13 @@ class Pool {
   std::vector<std::thread> workers_;
   std::vector<Core> core_;  ///< [threads]
   Loop loop_;               ///< written while the state is closed and no worker is in it
+  std::exception_ptr thrown_;  ///< by a body of the loop: the first, written by whom has_thrown_ lets
   // Each on a cache line of its own: the waiting threads poll them.
   alignas(64) std::atomic<uint32_t> state_{
       0};  ///< count of loops, whether one is open, workers inside: see pool.cpp
   alignas(64) std::atomic<int64_t> taken_{0};  ///< items that take() has given away
   alignas(64) std::atomic<int> sleepers_{0};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, has_thrown_{false};
 };
 
 /// Cores that this process may use.
