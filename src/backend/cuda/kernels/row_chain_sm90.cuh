@@ -297,8 +297,9 @@ __device__ __forceinline__ void finish_chain(const ChainParams& p, ChainBarriers
       continue;
     }
     const RowShare share(p, phase.kind, phase.early, phase.n / kPanel, phase.pieces / kSlices * RowRing<Format>::kPanelBytes);
+    // Of one that begins early both copies: the later one may end first.
     const auto wait_for_row = [&] {
-      if (begins_early(phase)) barrier_wait(barriers + kLateMade, rows / kEarlyRow);
+      if (begins_early(phase)) barrier_wait(barriers + kEarlyMade, rows / kEarlyRow), barrier_wait(barriers + kLateMade, rows / kEarlyRow);
       else barrier_wait(barriers + kRowMade, rows & 1);
     };
     // Once the last panel but one is done the others are told, and what they tell is copied.
