@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -81,7 +82,7 @@ class Quantizer {
     TRY_ASSIGN(WorkFolder folder, WorkFolder::open(destination, identity, options_.restart));
     folder_ = &folder;
     const WriteQueue::Drained drained(writes_);  // what is written uses the folder, however this ends
-    Status status = work();
+    Status status = work_or_no_room();
     const Status written = writes_.drain();
     if (status) status = written;
     sink_.reset();
@@ -113,6 +114,15 @@ class Quantizer {
   }
 
   bool goes_on() const { return !hooks_.progress || hooks_.progress(done_bytes_, all_bytes_); }
+
+  /// No memory is an error like others: an exception that left run() would take what is saved with it.
+  Status work_or_no_room() {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+      return no_room("out of memory");
+    }
+  }
 
   Status work() {
     const Json& loaded = folder_->loaded();

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <random>
 
 #include "backend/cpu/cpu.h"
@@ -106,6 +107,28 @@ TEST_F(Resume, GoesOnToTheSameBytes) {
     fs::remove_all(straight);
     fs::remove_all(stopped);
   }
+}
+
+TEST_F(Resume, WithoutMemoryWhatIsSavedStays) {
+  const QuantizeOptions options = options_of(QuantizeMethod::gptq);
+  const std::string source = kTiny + "llama-plain.gguf", destination = path("out");
+  const auto whole = run(source, path("straight"), options);
+  ASSERT_TRUE(whole) << message(whole);
+  const auto backend = make_cpu_backend({.threads = 1});
+  // Behind half of the tensors, which are more than the first layer.
+  size_t written = 0;
+  QuantizeHooks hooks;
+  hooks.on_tensor = [&](const TensorReport&) {
+    if (++written > whole->tensors.size() / 2) throw std::bad_alloc();
+  };
+  const auto part = quantize_model(source, destination, *backend, options, hooks);
+  ASSERT_FALSE(part);
+  EXPECT_EQ(part.error().kind, ErrorKind::no_room);
+  EXPECT_THAT(message(part), HasSubstr("out of memory"));
+  EXPECT_TRUE(fs::exists(destination + ".partial/state.json"));
+  const auto rest = run(source, destination, options);
+  ASSERT_TRUE(rest) << message(rest);
+  EXPECT_EQ(read(destination + "/model.safetensors"), read(path("straight") + "/model.safetensors"));
 }
 
 TEST_F(Resume, RowsAtATimeMakeTheSameModel) {
