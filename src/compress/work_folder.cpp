@@ -221,8 +221,8 @@ Result<WorkFolder> WorkFolder::open(const std::string& destination, const Json& 
       made.state_->loaded = saved["state"];
       return made;
     }
-    // Of a version that kept no choice: its model may be gone on with.
-    if (stage == WorkStage::choice && fs::exists(made.file(kStateName), error)) return made;
+    if (stage == WorkStage::choice && fs::exists(made.file(kStateName), error))  // told before hours of measuring
+      return bad_input(fmt::format("{}: found unfinished work of a command that had no formats to choose, allowed is that command again; --restart begins anew", partial));
   }
   made.keeps_ = stage == WorkStage::model && fs::exists(made.file(kChoiceName), error);
   TRY(made.remove_all_but([&](const std::string& name) { return name == kLockName || (made.keeps_ && name == kChoiceName); }));

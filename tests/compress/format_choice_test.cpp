@@ -21,6 +21,8 @@
 namespace quintet {
 namespace {
 
+namespace fs = std::filesystem;
+
 using enum WeightFormat;
 
 std::mt19937& rng() {
@@ -278,6 +280,15 @@ TEST(ChooseFormats, TheSameCommandDoesNotMeasureAgain) {
   const auto damaged = choose_for(destination.path(), "llama3", options, request);
   ASSERT_FALSE(damaged);
   EXPECT_NE(damaged.error().message.find("--restart begins anew"), std::string::npos) << damaged.error().message;
+
+  // What another command has begun is told before anything is measured.
+  fs::rename(destination.path() + ".partial/choice.json", destination.path() + ".partial/state.json");
+  steps = 0;
+  const auto foreign = choose_for(destination.path(), "llama3", options, request);
+  ASSERT_FALSE(foreign);
+  EXPECT_NE(foreign.error().message.find("no formats to choose"), std::string::npos) << foreign.error().message;
+  EXPECT_EQ(steps, 0);
+  EXPECT_TRUE(fs::exists(destination.path() + ".partial/state.json"));
 }
 
 TEST(ChooseFormats, TensorsOfNamedFormatsAreNotChosenForButTakeTheirRoom) {
@@ -322,7 +333,6 @@ TEST(ChooseFormats, WhatItMeasuresWithHasNoNameThatAKilledProcessWouldLeave) {
 }
 
 TEST(ChooseFormats, LogitsThatAreNoNumbersAreRefusedRatherThanLosslessInEveryFormat) {
-  namespace fs = std::filesystem;
   const fs::path folder = testing::TempDir() + "choose-nan-" + std::to_string(::getpid());
   fs::copy(kRoot + "/tests/golden/data/tiny/qwen2", folder);
   const fs::path weights = folder / "model.safetensors";
