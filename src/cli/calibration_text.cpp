@@ -75,7 +75,9 @@ class CalibrationReader {
 
   Status add_conversation(const Json& messages) {
     if (!model_) {
-      TRY_ASSIGN(model_, load_text(source_.model, {}));
+      LoadOptions load;
+      load.chat_template_path = source_.chat_template;
+      TRY_ASSIGN(model_, load_text(source_.model, load));
       TRY(check_template(*model_));
     }
     TRY_ASSIGN(const std::string prompt,

@@ -14,6 +14,7 @@ namespace quintet {
 struct CalibrationSource {
   std::vector<std::string> files;  ///< "self" alone: the model writes
   std::string model;               ///< path, for its template or its own text
+  std::string chat_template;       ///< a file instead of its template, or empty
   bool chat = false;               ///< plain texts become user messages of the template
   int64_t samples = 16, length = 512;
 };

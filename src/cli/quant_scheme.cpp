@@ -12,12 +12,12 @@ constexpr int64_t kSuperBlock_weights = 256;
 
 bool is_k_quant(WeightFormat format) { return format >= WeightFormat::q2_k && format <= WeightFormat::q6_k; }
 
-/// What a k-quant mix meant for a tensor whose rows its super-blocks cannot divide.
-WeightFormat intended(const ModelTensor& tensor) {
+/// What a k-quant mix meant for a tensor whose rows its super-blocks cannot divide. `of_iq4`: the mix is IQ4_XS.
+WeightFormat intended(const ModelTensor& tensor, bool of_iq4) {
   if (tensor.weight.k % kSuperBlock_weights == 0) return tensor.weight.format;
   switch (tensor.weight.format) {
     case WeightFormat::q4_0:
-    case WeightFormat::iq4_nl: return WeightFormat::q3_k;
+    case WeightFormat::iq4_nl: return of_iq4 ? WeightFormat::iq4_xs : WeightFormat::q3_k;
     case WeightFormat::q5_0: return WeightFormat::q4_k;
     case WeightFormat::q5_1: return WeightFormat::q5_k;
     case WeightFormat::q8_0: return WeightFormat::q6_k;
@@ -68,9 +68,10 @@ std::string quant_scheme(const std::vector<ModelTensor>& tensors) {
   Counts layers{}, down{}, everything{};
   const bool mixes = std::any_of(tensors.begin(), tensors.end(),
                                  [](const auto& tensor) { return is_k_quant(tensor.weight.format); });
+  const bool of_iq4 = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.weight.format == WeightFormat::iq4_xs; });
   for (const auto& tensor : tensors) {
     if (tensor.shape.size() < 2) continue;  // norms and biases stay in f32 in every scheme
-    const auto format = static_cast<size_t>(mixes ? intended(tensor) : tensor.weight.format);
+    const auto format = static_cast<size_t>(mixes ? intended(tensor, of_iq4) : tensor.weight.format);
     const auto weights = static_cast<uint64_t>(tensor.weight.n) * static_cast<uint64_t>(tensor.weight.k);
     everything[format] += weights;
     // Embedding and head are kept finer in many mixes: the layers name the scheme.

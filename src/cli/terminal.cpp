@@ -108,25 +108,28 @@ LineReader::Outcome LineReader::read(std::string& line) {
 ProgressBar::ProgressBar(std::string label, Unit unit)
     : label_(std::move(label)), unit_(unit), enabled_(stderr_is_terminal()), start_us_(now_us()) {}
 
-ProgressBar::~ProgressBar() {
+ProgressBar::~ProgressBar() { hide(); }
+
+void ProgressBar::hide() {
   if (enabled_) clear_status_line();
 }
 
 void ProgressBar::update(uint64_t done, uint64_t total) {
   if (!enabled_ || total == 0) return;
   const int64_t now = now_us();
+  if (!first_done_) first_done_ = done, start_us_ = now;
   if (now - last_us_ < kDrawEvery_us) return;
   last_us_ = now;
   const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   const auto full = static_cast<size_t>(share * kBarCells);
   const double seconds = std::max(1e-6, static_cast<double>(now - start_us_) * 1e-6);
-  const auto speed = static_cast<uint64_t>(static_cast<double>(done) / seconds);
+  const double speed = static_cast<double>(done - std::min(done, *first_done_)) / seconds;
   const auto amount = [&](uint64_t value) {
-    return unit_ == Unit::bytes ? format_bytes(value) : fmt::format("{} tokens", value);
+    return unit_ == Unit::bytes ? format_bytes(value) : fmt::format("{} {}", value, unit_ == Unit::tokens ? "tokens" : "steps");
   };
-  const std::string left = share > 0 ? fmt::format(", {:.0f} s left", seconds * (1 - share) / share) : "";
+  const std::string left = speed > 0 ? fmt::format(", {:.0f} s left", static_cast<double>(total - std::min(done, total)) / speed) : "";
   show_status_line(fmt::format("{} [{}{}] {:3.0f} % of {} at {}/s{}", label_, std::string(full, '='),
-                               std::string(kBarCells - full, ' '), share * 100, amount(total), amount(speed),
+                               std::string(kBarCells - full, ' '), share * 100, amount(total), amount(static_cast<uint64_t>(speed)),
                                left));
 }
 

@@ -59,21 +59,24 @@ class LineReader {
   bool end_ = false;
 };
 
-/// A bar on stderr with the speed of what goes on and the time that is left. Draws only on a terminal, at most
-/// ten times a second, and leaves nothing behind.
+/// A bar on stderr with the speed of what goes on and the time that is left, both by what was done since its first update:
+/// work that goes on has done some before. Draws only on a terminal, at most ten times a second, and leaves nothing behind.
 class ProgressBar {
  public:
-  enum class Unit { bytes, tokens };
+  enum class Unit { bytes, tokens, steps };
 
   explicit ProgressBar(std::string label, Unit unit = Unit::bytes);
   ~ProgressBar();
   void update(uint64_t done, uint64_t total);
+  /// Takes it away until the next update: before a line on stdout.
+  void hide();
 
  private:
   std::string label_;
   Unit unit_;
   bool enabled_;
   int64_t start_us_, last_us_ = 0;
+  std::optional<uint64_t> first_done_;
 };
 
 }  // namespace quintet

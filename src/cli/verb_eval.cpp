@@ -366,14 +366,17 @@ class EvalVerb : public Verb {
   }
 
   /// Mean KL from the reference model, computed exactly, of a model on a device; `record`: keeps the reference's rows.
-  Result<Summary> distance_on(const BackendOptions& device, const std::string& path, LogProbFile* reference,
-                              LogProbFile* record, DType* kv = nullptr) const {
+  struct Distance {
+    Summary summary;
+    uint64_t file_bytes;
+    DType kv;
+  };
+  Result<Distance> distance_on(const BackendOptions& device, const std::string& path, LogProbFile* reference, LogProbFile* record) const {
     CommonOptions common = common_;
     common.backend = device;
     TRY_ASSIGN(const Session session, open_session({.path = path}, common, load_options(), engine_options()));
-    if (kv) *kv = session.backend->info().kv;
     TRY_ASSIGN(const TokenScores scores, score(session, reference_text_, reference, record, fmt::format("{} ({})", path, device.device)));
-    return summarize(scores);
+    return Distance{.summary = summarize(scores), .file_bytes = session.model->file_bytes, .kv = session.backend->info().kv};
   }
 
   /// Each source of loss alone, the others exact. Exact: the scalar reference, which computes and keeps all in F32 and more.
@@ -393,24 +396,24 @@ class EvalVerb : public Verb {
     TRY(distance_on(exact, kl_.first, nullptr, &rows));
     TRY(rows.finish());
     rounded = exact;
-    TRY_ASSIGN(const Summary device, distance_on(common_.backend, kl_.first, &rows, nullptr, &rounded.reference_kv));
-    TRY_ASSIGN(const Summary kv, distance_on(rounded, kl_.first, &rows, nullptr));
+    TRY_ASSIGN(const Distance device, distance_on(common_.backend, kl_.first, &rows, nullptr));
+    rounded.reference_kv = device.kv;
+    TRY_ASSIGN(const Distance rounded_kv, distance_on(rounded, kl_.first, &rows, nullptr));
+    const Summary& kv = rounded_kv.summary;
     Output output;
     if (!json_)
       TRY(output.print(fmt::format("{:>12} {:>12} {:>12} {:>12}  model\n", "weights", fmt::format("KV in {}", dtype_name(rounded.reference_kv)),
                                    "activations", "all")));
     for (const std::string& path : paths_) {
-      TRY_ASSIGN(const Summary weights, distance_on(exact, path, &rows, nullptr));
-      TRY_ASSIGN(const Summary all, distance_on(common_.backend, path, &rows, nullptr));
-      const double activations = std::max(0.0, device.kl_mean - kv.kl_mean);
-      const Json line = {{"path", path},
-                         {"tokens", all.tokens},
-                         {"kl_mean", all.kl_mean},
-                         {"kl_ci", {all.kl_interval.low, all.kl_interval.high}},
-                         {"kl_weights", weights.kl_mean},
-                         {"kl_kv", kv.kl_mean},
-                         {"kv_format", dtype_name(rounded.reference_kv)},
-                         {"kl_activations", activations}};
+      TRY_ASSIGN(const Distance by_weights, distance_on(exact, path, &rows, nullptr));
+      TRY_ASSIGN(const Distance whole, distance_on(common_.backend, path, &rows, nullptr));
+      const Summary &weights = by_weights.summary, &all = whole.summary;
+      const double activations = std::max(0.0, device.summary.kl_mean - kv.kl_mean);
+      Json line = json_of(path, whole.file_bytes, all);
+      line["kl_weights"] = weights.kl_mean;
+      line["kl_kv"] = kv.kl_mean;
+      line["kv_format"] = dtype_name(rounded.reference_kv);
+      line["kl_activations"] = activations;
       TRY(output.print(json_ ? line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
                              : fmt::format("{:>12.7f} {:>12.7f} {:>12.7f} {:>12.7f}  {}\n", weights.kl_mean, kv.kl_mean,
                                            activations, all.kl_mean, path)));
@@ -518,10 +521,10 @@ class EvalVerb : public Verb {
     return row + "  " + path + "\n";
   }
 
-  static std::string json_line(const std::string& path, const Model& model, const Summary& s) {
+  static Json json_of(const std::string& path, uint64_t file_bytes, const Summary& s) {
     const auto interval = [](const Interval& i) { return Json::array({i.low, i.high}); };
     Json line = {{"path", path},
-                 {"bytes", model.file_bytes},
+                 {"bytes", file_bytes},
                  {"tokens", s.tokens},
                  {"ppl", s.ppl},
                  {"ppl_ci", interval(s.ppl_interval)}};
@@ -535,7 +538,10 @@ class EvalVerb : public Verb {
       line["ppl_ratio"] = s.ppl_ratio;
       line["ppl_ratio_ci"] = interval(s.ppl_ratio_interval);
     }
-    return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return line;
+  }
+  static std::string json_line(const std::string& path, const Model& model, const Summary& s) {
+    return json_of(path, model.file_bytes, s).dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
   std::vector<std::string> paths_;

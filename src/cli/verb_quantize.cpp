@@ -68,6 +68,7 @@ class QuantizeVerb : public Verb {
                     "other; self: text that the model writes");
     flags.toggle("--calibration-chat", calibration_chat_, "Each text is a user's message in the model's chat template")
         .needs(calibration_flag_);
+    flags.text("--chat-template", chat_template_, "FILE", "Messages of calibration: use this Jinja template instead of the model's").needs(calibration_flag_);
     imatrix_flag_ = flags
                         .text("--imatrix", imatrix_, "FILE",
                               "Instead of calibration: an importance matrix of llama.cpp's (GGUF), with outlier and GGUF mixes")
@@ -98,6 +99,7 @@ class QuantizeVerb : public Verb {
     NamedFiles& files = flags.files();
     files.reads("--calibration", calibration_);
     files.reads("--imatrix", imatrix_);
+    files.reads("--chat-template", chat_template_);
     files.makes("DST", destination_);
     files.writes("--save-imatrix", save_imatrix_);
     files.writes("--report", report_, std::string(kReportName));
@@ -130,7 +132,7 @@ class QuantizeVerb : public Verb {
     const QuantizeHooks hooks{
         .on_tensor =
             [&](const TensorReport& tensor) {
-              bar.reset();
+              if (bar) bar->hide();
               if (printed) printed = output.print(json_ ? json_line(tensor) : table_line(tensor));
             },
         .on_warning = [](std::string_view message) { say(fmt::format("quintet quantize: {}", message)); },
@@ -187,7 +189,7 @@ class QuantizeVerb : public Verb {
     ChooseRequest request{.target_bytes = target.bytes, .probe_tokens = probe_tokens_};
     std::optional<ProgressBar> bar;
     request.progress = [&](uint64_t done, uint64_t all) {
-      if (!bar) bar.emplace("measure");
+      if (!bar) bar.emplace("measure", ProgressBar::Unit::steps);
       bar->update(done, all);
       return interrupts.signal() == 0;
     };
@@ -345,6 +347,7 @@ class QuantizeVerb : public Verb {
                                        : " (or --select magnitude, which needs none)"));
     TRY_ASSIGN(CalibrationInput input, read_calibration({.files = calibration_,
                                                          .model = source_,
+                                                         .chat_template = chat_template_,
                                                          .chat = calibration_chat_,
                                                          .samples = samples_,
                                                          .length = length_},
@@ -402,10 +405,11 @@ class QuantizeVerb : public Verb {
 
   std::string table_summary(const QuantizeReport& report, const QuantizeOptions& options) const {
     const Sums sums = sum_of(report);
+    if (sums.weights == 0) return fmt::format("{}: {} of weights, none of them compressed\n", destination_, format_bytes(report.bytes));
     return fmt::format(
         "{}: {}, {} of weights ({} before); the compressed ones {:.4f} bits a weight\n", destination_,
         describe(options), format_bytes(report.bytes), format_bytes(report.source_bytes),
-        sums.weights ? 8.0 * static_cast<double>(sums.bytes) / static_cast<double>(sums.weights) : 0.0);
+        8.0 * static_cast<double>(sums.bytes) / static_cast<double>(sums.weights));
   }
 
   static Json smoke_json(const SmokeReport& smoke) {
@@ -438,7 +442,7 @@ class QuantizeVerb : public Verb {
   std::string overrides_, layout_ = "quintet", target_bytes_, target_gpu_, report_;
   int64_t bits_ = 4, group_ = 128, samples_ = 16, length_ = 512, context_ = 4096, users_ = 1, probe_tokens_ = 512;
   double damping_ = 0.01;
-  std::string imatrix_, save_imatrix_;
+  std::string imatrix_, save_imatrix_, chat_template_;
   bool calibration_chat_ = false, asymmetric_ = false, no_act_order_ = false, no_true_sequential_ = false, restart_ = false, no_smoke_ = false, json_ = false;
   Flag target_bytes_flag_, target_gpu_flag_, probe_tokens_flag_, granularity_flag_, outliers_flag_, select_flag_, calibration_flag_, imatrix_flag_,
       save_imatrix_flag_;

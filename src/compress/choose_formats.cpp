@@ -233,6 +233,8 @@ class Chooser {
     int64_t tokens = 0;
     for (const auto& sequence : tokens_) tokens += static_cast<int64_t>(sequence.size());
     TRY(check_disk(folder.path(), tokens));
+    // What is chosen takes nearly all that it may: told now and not behind hours of measuring.
+    TRY(check_disk_space(folder.path(), request_.target_bytes / 20 * 19, fmt::format("weights of nearly {}", format_bytes(request_.target_bytes))));
     TRY_ASSIGN(HiddenStates states, HiddenStates::open(folder.path(), {.tokens = tokens, .hidden = config_.hidden}));
     TRY_ASSIGN(HiddenStates trials,
                open_rows(folder.path() + "/trials", static_cast<int64_t>(groups_.size() + 1) * probe_rows_, config_.hidden));

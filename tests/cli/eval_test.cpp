@@ -179,6 +179,8 @@ TEST(Eval, LossIsAttributedToItsSources) {
     return Json::parse(outcome.out, nullptr, false);
   };
   const Json itself = attribute(reference, "cpu"), compressed = attribute(made, "cpu"), exact = attribute(made, "reference");
+  for (const char* key : {"path", "bytes", "tokens", "ppl", "ppl_ci", "kl_mean", "kl_ci", "kl_p99", "kl_max", "top1", "ppl_ratio"})
+    EXPECT_TRUE(itself.contains(key)) << key << " is there as without --attribute";
   EXPECT_LT(itself["kl_weights"].get<double>(), 1e-7);
   EXPECT_EQ(itself["kv_format"], "f16");
   EXPECT_GT(itself["kl_kv"].get<double>(), 0);

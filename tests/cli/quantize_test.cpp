@@ -576,6 +576,8 @@ TEST(Quantize, CalibrationIsTextOrLinesOfJson) {
   const std::string lines_file = folder.write("texts.jsonl", texts);
   EXPECT_TRUE(chat == with("rendered", {lines_file, "--calibration-chat"}));
   EXPECT_FALSE(chat == with("plain", {lines_file}));
+  EXPECT_FALSE(chat == with("other", {folder.path("chats.jsonl"), "--chat-template", folder.write("short.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}")}));
+  expect_error(quantize(source, folder.path("x"), {"--method", "rtn", "--chat-template", folder.path("short.jinja")}), 2, {"--chat-template", "--calibration"});
   expect_error(quantize(source, folder.path("x"),
                         {"--method", "gptq", "--calibration", folder.write("wrong.jsonl", "{\"messages\": [{\"role\": \"user\"}]}\n")}),
                2, {"wrong.jsonl: line 1", "content"});
