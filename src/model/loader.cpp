@@ -99,6 +99,12 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
     TRY(options.admit(needs));
   }
 
+  const auto is_compressed = [&](const PlannedWeight& planned) {
+    return std::ranges::any_of(planned.parts, [&](const HostWeight& part) { return format_on_load(options.compress, planned.role, part).has_value(); });
+  };
+  if (options.compress != OnLoad::none && std::ranges::none_of(plan, is_compressed))
+    LOG_WARN("{}: nothing is compressed while it is loaded: no linear layer has dense weights whose rows the format divides", source.files.path());
+
   const int64_t begin_us = now_us();
   for (const PlannedWeight& planned : plan) {
     TRY_ASSIGN(*planned.target,

@@ -481,7 +481,13 @@ TEST(Quantize, OnLoadServesADenseFolder) {
         run({"run", tiny("qwen2"), "--raw", "-p", "hello", "-n", "8", "--threads=1", "--quantize-on-load", method});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_FALSE(outcome.out.empty());
+    EXPECT_EQ(outcome.err.find("nothing is compressed"), std::string::npos) << outcome.err;
   }
+  const TemporaryFolder folder;
+  ASSERT_EQ(quantize(tiny("qwen2"), folder.path("made"), {"--method", "rtn", "--group-size", "32"}).code, 0);
+  const Outcome again = run({"run", folder.path("made"), "--raw", "-p", "hello", "-n", "4", "--threads=1", "--quantize-on-load", "nf4"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_NE(again.err.find("nothing is compressed"), std::string::npos) << again.err;
   expect_error(run({"run", tiny("qwen2"), "--raw", "-p", "hello", "--quantize-on-load", "q9"}), 2, {"--quantize-on-load", "nf4"});
 }
 
