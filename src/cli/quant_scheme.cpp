@@ -66,9 +66,10 @@ std::vector<FormatShare> format_shares(const std::vector<ModelTensor>& tensors) 
 
 std::string quant_scheme(const std::vector<ModelTensor>& tensors) {
   Counts layers{}, down{}, everything{};
-  const bool mixes = std::any_of(tensors.begin(), tensors.end(),
-                                 [](const auto& tensor) { return is_k_quant(tensor.weight.format); });
-  const bool of_iq4 = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.weight.format == WeightFormat::iq4_xs; });
+  const bool of_iq4 = std::any_of(tensors.begin(), tensors.end(),
+                                  [](const auto& tensor) { return tensor.weight.format == WeightFormat::iq4_xs; });
+  const bool mixes = of_iq4 || std::any_of(tensors.begin(), tensors.end(),
+                                           [](const auto& tensor) { return is_k_quant(tensor.weight.format); });
   for (const auto& tensor : tensors) {
     if (tensor.shape.size() < 2) continue;  // norms and biases stay in f32 in every scheme
     const auto format = static_cast<size_t>(mixes ? intended(tensor, of_iq4) : tensor.weight.format);
