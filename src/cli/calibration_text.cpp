@@ -37,6 +37,8 @@ class CalibrationReader {
         return bad_input(fmt::format("{} (calibration text): byte {} is 0, as in a binary file, allowed is a text in UTF-8", path, at));
       TRY(path.ends_with(".jsonl") ? add_lines(path, text) : add(path, text));
     }
+    if (!source_.chat_template.empty() && !model_)
+      return bad_input("--chat-template: found it with texts alone, allowed with \"messages\" of JSONL or --calibration-chat");
     return std::move(made_);
   }
 
@@ -148,6 +150,7 @@ Result<CalibrationInput> read_calibration(const CalibrationSource& source, const
     if (source.files.size() > 1)
       return bad_input("--calibration: found self beside files, allowed is self alone (a file of that name is ./self)");
     if (source.chat) return bad_input("--calibration-chat: found it with self, allowed with files of text");
+    if (!source.chat_template.empty()) return bad_input("--chat-template: found it with self, allowed with files of text");
     return write_self(source, common, interrupts);
   }
   return CalibrationReader(source).run();

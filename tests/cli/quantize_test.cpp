@@ -284,6 +284,7 @@ TEST(Quantize, AModelCalibratesOnItsOwnText) {
   };
   refused({"--calibration", text()}, {"--calibration", "self", "alone"});
   refused({"--calibration-chat"}, {"--calibration-chat", "self"});
+  refused({"--chat-template", "any"}, {"--chat-template", "self"});
   refused({"--samples", "1000000", "--length", "1000000"}, {"--length", "1000000", "at most"});
 }
 
@@ -584,6 +585,8 @@ TEST(Quantize, CalibrationIsTextOrLinesOfJson) {
   EXPECT_FALSE(chat == with("plain", {lines_file}));
   EXPECT_FALSE(chat == with("other", {folder.path("chats.jsonl"), "--chat-template", folder.write("short.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}")}));
   expect_error(quantize(source, folder.path("x"), {"--method", "rtn", "--chat-template", folder.path("short.jinja")}), 2, {"--chat-template", "--calibration"});
+  expect_error(quantize(source, folder.path("x"), {"--method", "gptq", "--calibration", lines_file, "--chat-template", folder.path("short.jinja")}), 2,
+               {"--chat-template", "texts alone", "--calibration-chat"});
   expect_error(quantize(source, folder.path("x"),
                         {"--method", "gptq", "--calibration", folder.write("wrong.jsonl", "{\"messages\": [{\"role\": \"user\"}]}\n")}),
                2, {"wrong.jsonl: line 1", "content"});
