@@ -106,7 +106,7 @@ LineReader::Outcome LineReader::read(std::string& line) {
 }
 
 ProgressBar::ProgressBar(std::string label, Unit unit)
-    : label_(std::move(label)), unit_(unit), enabled_(stderr_is_terminal()), start_us_(now_us()) {}
+    : label_(std::move(label)), unit_(unit), enabled_(stderr_is_terminal()) {}
 
 ProgressBar::~ProgressBar() { hide(); }
 

@@ -75,7 +75,7 @@ class ProgressBar {
   std::string label_;
   Unit unit_;
   bool enabled_;
-  int64_t start_us_, last_us_ = 0;
+  int64_t start_us_ = 0, last_us_ = 0;  ///< of the first update; of the last that was drawn
   std::optional<uint64_t> first_done_;
 };
 

@@ -365,12 +365,12 @@ class EvalVerb : public Verb {
     return {};
   }
 
-  /// Mean KL from the reference model, computed exactly, of a model on a device; `record`: keeps the reference's rows.
   struct Distance {
     Summary summary;
-    uint64_t file_bytes;
-    DType kv;
+    uint64_t file_bytes;  ///< of the model
+    DType kv;             ///< of the device's cache
   };
+  /// KL from the reference model, computed exactly, of a model on a device; `record`: keeps the reference's rows.
   Result<Distance> distance_on(const BackendOptions& device, const std::string& path, LogProbFile* reference, LogProbFile* record) const {
     CommonOptions common = common_;
     common.backend = device;
