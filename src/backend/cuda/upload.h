@@ -17,9 +17,15 @@ class Uploader {
   /// `device` until the stream has run what was started. Called from several threads at once.
   using Consume = std::function<cudaError_t(size_t offset, std::span<const uint8_t> device, cudaStream_t stream)>;
 
-  /// Sends `bytes` in chunks of a multiple of `unit` bytes (the last one may be shorter) and returns when everything that
-  /// `consume` started is done. Work on `after` that was issued before is done first. The first error.
-  Status send(std::span<const uint8_t> bytes, size_t unit, cudaStream_t after, const Consume& consume);
+  /// Bytes that go in chunks of a multiple of `unit` bytes (the last one may be shorter).
+  struct Source {
+    std::span<const uint8_t> bytes;
+    size_t unit = 1;
+    Consume consume;
+  };
+  /// Sends all of them and returns when everything that their `consume` started is done. Work on `after` that was issued before is
+  /// done first. The first error.
+  Status send(std::span<const Source> sources, cudaStream_t after);
 
   /// Gives the buffers back; the next send() makes new ones.
   void release() { lanes_.clear(); }
@@ -36,8 +42,12 @@ class Uploader {
     Stream stream;
     size_t bytes = 0;  ///< of a chunk
   };
+  struct Chunk {
+    const Source* source;
+    size_t offset, bytes;
+  };
   static Status reserve(Lane& lane, size_t bytes);
-  static Status send_chunk(Lane& lane, Lane::Turn& turn, std::span<const uint8_t> chunk, size_t offset, const Consume& consume);
+  static Status send_chunk(Lane& lane, Lane::Turn& turn, const Chunk& chunk);
 
   std::vector<Lane> lanes_;
 };

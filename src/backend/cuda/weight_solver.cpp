@@ -89,9 +89,11 @@ class CudaWeightSolver : public WeightSolver {
   template <class Values>
   Status upload(const Values& values, const GrowingBuffer& to) {
     const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(values[0]));
-    return uploader_.send(bytes, 1, stream_, [&](size_t offset, std::span<const uint8_t> device, cudaStream_t stream) {
+    const auto consume = [&](size_t offset, std::span<const uint8_t> device, cudaStream_t stream) {
       return cudaMemcpyAsync(to.as<uint8_t>() + offset, device.data(), device.size(), cudaMemcpyDeviceToDevice, stream);
-    });
+    };
+    const Uploader::Source source = {.bytes = bytes, .consume = consume};
+    return uploader_.send({&source, 1}, stream_);
   }
   Status download(const GrowingBuffer& from, void* to, size_t bytes) const {
     QUINTET_CUDA(cudaMemcpyAsync(to, from.as<void>(), bytes, cudaMemcpyDeviceToHost, stream_));

@@ -32,6 +32,12 @@ std::span<const uint8_t> grid_of(WeightFormat format) {
   }
 }
 
+/// What the device needs beside a part's blocks.
+std::span<const uint8_t> beside(const HostWeight& part) {
+  const std::span<const uint8_t> grid = grid_of(part.format);
+  return grid.empty() ? part.row_scales : grid;
+}
+
 bool have_outliers(std::span<const HostWeight> parts) {
   return std::ranges::any_of(parts, [](const HostWeight& part) { return !part.outliers.empty(); });
 }
@@ -171,14 +177,30 @@ Result<Weight> WeightPacker::prepare(WeightRole role, std::span<const HostWeight
 
 Result<bool> WeightPacker::pack_parts(std::span<const HostWeight> parts, CudaWeight& packed) {
   for (const Segment& segment : packed.segments) QUINTET_CUDA(cudaMemsetAsync(segment.panels, 0, segment.bytes(), site_.stream));
+  // What lies beside the blocks of each part, then a fault a part.
+  size_t staged_bytes = 0;
+  for (const HostWeight& part : parts) staged_bytes += Arena::padded(beside(part).size());
+  TRY(reserve_staging(staged_bytes + parts.size() * sizeof(PackFault)));
+  auto* staged = static_cast<uint8_t*>(staging_.get());
+  auto* faults = reinterpret_cast<PackFault*>(staged + staged_bytes);
+  QUINTET_CUDA(cudaMemsetAsync(faults, 0, parts.size() * sizeof(PackFault), site_.stream));
+  std::vector<Uploader::Source> sources;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::span<const uint8_t> bytes = beside(parts[i]);
+    if (!bytes.empty()) QUINTET_CUDA(cudaMemcpyAsync(staged, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, site_.stream));
+    const PartPlace& place = packed.parts[i];
+    sources.push_back(pack_part(parts[i], packed.segments[static_cast<size_t>(place.segment)], place, staged, faults + i));
+    staged += Arena::padded(bytes.size());
+  }
+  TRY(uploader_.send(sources, site_.stream));
+  std::vector<PackFault> found(parts.size());
+  TRY(fetch(faults, found.data(), found.size()));
   bool done = true;
   for (size_t i = 0; i < parts.size(); ++i) {
-    Segment& segment = packed.segments[static_cast<size_t>(packed.parts[i].segment)];
-    TRY_ASSIGN(const PackFault fault, pack_part(parts[i], segment, packed.parts[i]));
-    if (fault == PackFault::not_finite)
+    if (found[i] == PackFault::not_finite)
       return bad_input(fmt::format("tensor {}: found NaN or Inf in its weights or scales, allowed are finite ones", parts[i].name));
-    if (fault == PackFault::none || !done) continue;
-    segment.unit *= 16;
+    if (found[i] == PackFault::none || !done) continue;
+    packed.segments[static_cast<size_t>(packed.parts[i].segment)].unit *= 16;
     done = false;
   }
   return done;
@@ -209,28 +231,20 @@ Status WeightPacker::prepare_sides(std::span<const HostWeight> parts, CudaWeight
   return {};
 }
 
-Result<PackFault> WeightPacker::pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place) {
+Uploader::Source WeightPacker::pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place, const uint8_t* beside, PackFault* fault) const {
   const auto row_bytes = static_cast<size_t>(part.row_bytes());
-  if (!flag_.get()) QUINTET_CUDA(cudaMalloc(flag_.out(), sizeof(PackFault)));
-  QUINTET_CUDA(cudaMemsetAsync(flag_.get(), 0, sizeof(PackFault), site_.stream));
-  const std::span<const uint8_t> grid = grid_of(part.format), beside = grid.empty() ? part.row_scales : grid;
-  if (!beside.empty()) {
-    TRY(reserve_staging(beside.size()));
-    QUINTET_CUDA(cudaMemcpyAsync(staging_.get(), beside.data(), beside.size(), cudaMemcpyHostToDevice, site_.stream));
-  }
-  // Whole pieces of 16 rows, so that no two chunks write one word.
-  TRY(uploader_.send(part.bytes, 16 * row_bytes, site_.stream, [&](size_t offset, std::span<const uint8_t> chunk, cudaStream_t stream) {
+  const PackParams of_part = {.file = nullptr, .row_scales = part.row_scales.empty() ? nullptr : reinterpret_cast<const float*>(beside),
+                              .grid = grid_of(part.format).empty() ? nullptr : beside, .panels = segment.panels, .n = 0, .k = static_cast<int>(part.k),
+                              .pieces = segment.pieces, .place = place.rows, .first_piece = 0, .unit = segment.unit, .fault = fault};
+  const auto pack = [=, this, kernel = segment.kernels->pack, first_row = place.first_row](size_t offset, std::span<const uint8_t> chunk, cudaStream_t stream) {
     const auto row = static_cast<int>(offset / row_bytes);
-    const PackParams params = {.file = chunk.data(), .row_scales = part.row_scales.empty() ? nullptr : static_cast<const float*>(staging_.get()) + row,
-                               .grid = grid.empty() ? nullptr : static_cast<const uint8_t*>(staging_.get()), .panels = segment.panels, .n = static_cast<int>(chunk.size() / row_bytes),
-                               .k = static_cast<int>(part.k), .pieces = segment.pieces, .place = place.rows,
-                               .first_piece = place.rows.piece(place.first_row + row), .unit = segment.unit, .fault = static_cast<PackFault*>(flag_.get())};
-    return segment.kernels->pack(params, {.stream = stream, .multiprocessors = site_.multiprocessors, .dependent = false});
-  }));
-  PackFault fault = PackFault::none;
-  QUINTET_CUDA(cudaMemcpyAsync(&fault, flag_.get(), sizeof(fault), cudaMemcpyDeviceToHost, site_.stream));
-  QUINTET_CUDA(cudaStreamSynchronize(site_.stream));
-  return fault;
+    PackParams params = of_part;
+    params.file = chunk.data(), params.n = static_cast<int>(chunk.size() / row_bytes), params.first_piece = params.place.piece(first_row + row);
+    if (params.row_scales) params.row_scales += row;
+    return kernel(params, {.stream = stream, .multiprocessors = site_.multiprocessors, .dependent = false});
+  };
+  // Whole pieces of 16 rows, so that no two chunks write one word.
+  return {.bytes = part.bytes, .unit = 16 * row_bytes, .consume = pack};
 }
 
 template <class T>

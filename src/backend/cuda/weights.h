@@ -72,7 +72,8 @@ class WeightPacker {
   Result<Weight> prepare_vector(const HostWeight& part);
   /// Packs all parts; false: a segment needs a larger unit, which it has now.
   Result<bool> pack_parts(std::span<const HostWeight> parts, CudaWeight& packed);
-  Result<PackFault> pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place);
+  /// The way of a part's blocks into its segment's panels. `beside`: on the device, what they need beside them; `fault`: there, what was found.
+  Uploader::Source pack_part(const HostWeight& part, const Segment& segment, const PartPlace& place, const uint8_t* beside, PackFault* fault) const;
   /// Outliers and the order of inputs onto the device.
   Status prepare_sides(std::span<const HostWeight> parts, CudaWeight& packed);
   /// What unpack() has to add to `count` rows of the panels, in place.
@@ -93,7 +94,6 @@ class WeightPacker {
   Uploader uploader_;
   Handle<void*, cudaFree> staging_;
   size_t staging_bytes_ = 0;
-  Handle<void*, cudaFree> flag_;
 };
 
 }  // namespace quintet::cuda
