@@ -138,7 +138,7 @@ Result<DeviceCeilings> measure_device_ceilings(std::string_view device, int thre
 #ifdef QUINTET_HAVE_CUDA
   if (device.starts_with("cuda:")) {
     TRY_ASSIGN(const CudaCeilings ceilings, measure_cuda_ceilings());
-    return DeviceCeilings{.read_bytes_per_s = ceilings.read_bytes_per_s};
+    return DeviceCeilings{.read_bytes_per_s = ceilings.read_bytes_per_s, .upload_bytes_per_s = ceilings.upload_bytes_per_s};
   }
 #endif
   (void)device;

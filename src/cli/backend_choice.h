@@ -38,6 +38,7 @@ Status check_device(std::string_view device);
 /// What a device can do at all: the denominators of a bench's figures.
 struct DeviceCeilings {
   double read_bytes_per_s = 0;  ///< of memory that no cache holds
+  double upload_bytes_per_s = 0;  ///< over the bus to it, from memory that is pinned; 0: there is no bus
 };
 /// Measures the device of this name (BackendInfo::name); `threads` as in BackendOptions.
 Result<DeviceCeilings> measure_device_ceilings(std::string_view device, int threads);

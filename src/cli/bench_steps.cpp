@@ -137,6 +137,7 @@ Result<Json> measure_ceilings(const Session& session, int threads) {
   const BackendInfo info = session.backend->info();
   TRY_ASSIGN(const DeviceCeilings measured, measure_device_ceilings(info.name, threads));
   Json object = {{"device", info.name}, {"description", info.description}, {"read_bytes_per_s", measured.read_bytes_per_s}};
+  if (measured.upload_bytes_per_s > 0) object["upload_bytes_per_s"] = measured.upload_bytes_per_s;
   if (const auto mhz = device_clock_mhz(info.name)) object["sm_mhz"] = *mhz;
   return object;
 }

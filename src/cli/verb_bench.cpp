@@ -190,6 +190,8 @@ class BenchVerb : public Verb {
             {"prompt_tokens_per_s_each", speeds.prompt_tokens_per_s},
             {"decode_tokens_per_s_each", speeds.decode_tokens_per_s},
             {"load_s", session.load_s},
+            {"weights_load_s", model.weights.load_s},
+            {"load_bytes_per_s", static_cast<double>(model.weights.stored_bytes) / model.weights.load_s},
             {"file_bytes", model.file_bytes},
             {"weight_bytes", model.weights.bytes},
             {"kv_bytes", session.engine->stats().kv_blocks_total * page.bytes},
@@ -216,6 +218,7 @@ class BenchVerb : public Verb {
     } else {
       TRY_ASSIGN(const DeviceCeilings ceilings, measure_device_ceilings(device, threads));
       read_bytes_per_s = ceilings.read_bytes_per_s;
+      if (ceilings.upload_bytes_per_s > 0) report["upload_bytes_per_s"] = ceilings.upload_bytes_per_s;
     }
     report["read_bytes_per_s"] = read_bytes_per_s;
     report["decode_read_share"] = report["decode_read_bytes_per_s"].get<double>() / read_bytes_per_s;
@@ -229,17 +232,20 @@ class BenchVerb : public Verb {
         "device       {} ({})\n"
         "prompt       {:.1f} tokens/s ({} tokens, first token after {:.3f} s)\n"
         "decode       {:.1f} tokens/s ({} tokens, reads {}/s)\n"
-        "load         {:.3f} s ({})\n"
+        "load         {:.3f} s ({}, weights at {}/s)\n"
         "peak memory  {} (weights {}, KV {})\n",
         report["device"].get<std::string>(), report["device_description"].get<std::string>(),
         number("prompt_tokens_per_s"), report["prompt_tokens"].get<int64_t>(), number("first_token_s"),
         number("decode_tokens_per_s"), report["decode_tokens"].get<int64_t>(),
         format_bytes(static_cast<uint64_t>(number("decode_read_bytes_per_s"))), number("load_s"),
-        bytes("file_bytes"), bytes("peak_rss_bytes"), bytes("weight_bytes"), bytes("kv_bytes"));
+        bytes("file_bytes"), format_bytes(static_cast<uint64_t>(number("load_bytes_per_s"))), bytes("peak_rss_bytes"), bytes("weight_bytes"), bytes("kv_bytes"));
     if (!report.contains("read_bytes_per_s")) return text;
     text += fmt::format("ceilings     memory reads {}/s (decode uses {:.0f} % of it)",
                         format_bytes(static_cast<uint64_t>(number("read_bytes_per_s"))),
                         number("decode_read_share") * 100);
+    if (report.contains("upload_bytes_per_s"))
+      text += fmt::format(", the bus {}/s (loading used {:.0f} % of it)", format_bytes(static_cast<uint64_t>(number("upload_bytes_per_s"))),
+                          number("load_bytes_per_s") / number("upload_bytes_per_s") * 100);
     if (report.contains("dot_ops_per_s"))
       for (const auto& [kind, per_s] : report["dot_ops_per_s"].items())
         text += fmt::format(", {} {:.0f} G/s", kind, per_s.get<double>() * 1e-9);

@@ -120,10 +120,11 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
     }
     if (options.progress) options.progress(done_bytes, total_bytes);
   }
-  const double seconds = std::max(1e-6, static_cast<double>(now_us() - begin_us) * 1e-6);
+  weights.stored_bytes = total_bytes;
+  weights.load_s = std::max(1e-6, static_cast<double>(now_us() - begin_us) * 1e-6);
   LOG_INFO("{}: {} of weights in {:.2f} s, {}/s; {} in memory", source.files.path(),
-           format_bytes(total_bytes), seconds,
-           format_bytes(static_cast<uint64_t>(static_cast<double>(total_bytes) / seconds)),
+           format_bytes(total_bytes), weights.load_s,
+           format_bytes(static_cast<uint64_t>(static_cast<double>(total_bytes) / weights.load_s)),
            format_bytes(weights.bytes));
   return weights;
 }

@@ -27,6 +27,8 @@ struct ModelWeights {
   Weight output_norm;
   std::vector<LayerWeights> layer;
   uint64_t bytes = 0;
+  uint64_t stored_bytes = 0;  ///< as they lie in the file
+  double load_s = 0;          ///< from there to where they are used, packed
 };
 
 /// Sampling defaults of generation_config.json, where the model ships one.

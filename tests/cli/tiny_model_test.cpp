@@ -262,7 +262,7 @@ TEST(TinyBench, ReportsSpeedsMemoryAndCeilings) {
   const Json report = Json::parse(outcome.out, nullptr, false);
   ASSERT_TRUE(report.is_object());
   for (const char* key :
-       {"prompt_tokens_per_s", "decode_tokens_per_s", "load_s", "first_token_s", "read_bytes_per_s"})
+       {"prompt_tokens_per_s", "decode_tokens_per_s", "load_s", "weights_load_s", "load_bytes_per_s", "first_token_s", "read_bytes_per_s"})
     EXPECT_GT(report[key].get<double>(), 0) << key;
   EXPECT_EQ(report["file_bytes"], std::filesystem::file_size(model()));
   // Two layers of 32 keys and 32 values; 56 tokens are four blocks of 16; F16 or F32.

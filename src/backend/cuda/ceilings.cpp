@@ -26,18 +26,31 @@ Result<CudaCeilings> measure_cuda_ceilings() {
   Event begin, end;
   QUINTET_CUDA(cudaEventCreate(begin.out()));
   QUINTET_CUDA(cudaEventCreate(end.out()));
+  const auto seconds = [&]() -> Result<double> {
+    float ms = 0;
+    QUINTET_CUDA(cudaEventRecord(end.get()));
+    QUINTET_CUDA(cudaEventSynchronize(end.get()));
+    QUINTET_CUDA(cudaEventElapsedTime(&ms, begin.get(), end.get()));
+    return ms * 1e-3;
+  };
   CudaCeilings ceilings;
   auto* out = reinterpret_cast<uint32_t*>(static_cast<char*>(memory.get()) + kBytes);
   for (const int blocks : {2, 4, 8, 16})
     for (int run = 0; run < 6; ++run) {
       QUINTET_CUDA(cudaEventRecord(begin.get()));
       QUINTET_CUDA(kernels.kernels->read(memory.get(), kBytes, out, properties.multiProcessorCount * blocks, {}));
-      QUINTET_CUDA(cudaEventRecord(end.get()));
-      QUINTET_CUDA(cudaEventSynchronize(end.get()));
-      float ms = 0;
-      QUINTET_CUDA(cudaEventElapsedTime(&ms, begin.get(), end.get()));
-      ceilings.read_bytes_per_s = std::max(ceilings.read_bytes_per_s, kBytes / (ms * 1e-3));
+      TRY_ASSIGN(const double passed, seconds());
+      ceilings.read_bytes_per_s = std::max(ceilings.read_bytes_per_s, kBytes / passed);
     }
+  constexpr size_t kPinned = size_t{32} << 20;
+  Handle<void*, cudaFreeHost> pinned;
+  QUINTET_CUDA(cudaMallocHost(pinned.out(), kPinned));
+  for (int run = 0; run < 8; ++run) {
+    QUINTET_CUDA(cudaEventRecord(begin.get()));
+    QUINTET_CUDA(cudaMemcpyAsync(memory.get(), pinned.get(), kPinned, cudaMemcpyHostToDevice));
+    TRY_ASSIGN(const double passed, seconds());
+    ceilings.upload_bytes_per_s = std::max(ceilings.upload_bytes_per_s, kPinned / passed);
+  }
   return ceilings;
 }
 

@@ -9,6 +9,7 @@ namespace quintet {
 
 struct CudaCeilings {
   double read_bytes_per_s = 0;  ///< one kernel that only reads, the best of several grids
+  double upload_bytes_per_s = 0;  ///< from pinned memory of the host
 };
 
 /// Uses the current device and 4 GiB of its memory for a moment.
