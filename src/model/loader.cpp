@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/log.h"
 #include "base/units.h"
+#include "base/workers.h"
 #include "model/on_load.h"
 #include "model/weight_map.h"
 #include "quant/quantize.h"
@@ -106,20 +108,33 @@ Result<ModelWeights> load_weights(WeightSource& source, const ModelConfig& confi
     LOG_WARN("{}: nothing is compressed while it is loaded: no linear layer has dense weights whose rows the format divides", source.files.path());
 
   const int64_t begin_us = now_us();
+  // Pages of a large weight are given back while the next one is prepared: it takes as long as half of what a GPU's bus needs for the bytes.
+  constexpr uint64_t kDroppedBeside = uint64_t{16} << 20;
+  Workers workers;
+  const PlannedWeight* kept = nullptr;
+  const auto drop = [](const PlannedWeight& planned) {
+    for (const HostWeight& part : planned.parts) drop_pages(part.bytes);
+  };
   for (const PlannedWeight& planned : plan) {
-    TRY_ASSIGN(*planned.target,
-               prepare_weight(source.files.path(), planned, planned.parts, source.vectors, backend,
-                              options.compress));
+    std::optional<Result<Weight>> weight;
+    workers.run(kept ? 2 : 1, [&](int i) {
+      if (i == 0) weight = prepare_weight(source.files.path(), planned, planned.parts, source.vectors, backend, options.compress);
+      else drop(*kept);
+    });
+    TRY_ASSIGN(*planned.target, std::move(*weight));
     weights.bytes += planned.target->bytes;
 
-    for (const HostWeight& part : planned.parts) {
-      done_bytes += part.stored_bytes();
-      drop_pages(part.bytes);
+    uint64_t bytes = 0;
+    for (const HostWeight& part : planned.parts) bytes += part.stored_bytes();
+    kept = bytes >= kDroppedBeside ? &planned : nullptr;
+    if (!kept) drop(planned);
+    done_bytes += bytes;
+    for (const HostWeight& part : planned.parts)
       LOG_DEBUG("{}: {} x {} {}, {}", part.name, part.n, part.k, format_info(part.format).name,
                 format_bytes(part.stored_bytes()));
-    }
     if (options.progress) options.progress(done_bytes, total_bytes);
   }
+  if (kept) drop(*kept);
   weights.stored_bytes = total_bytes;
   weights.load_s = std::max(1e-6, static_cast<double>(now_us() - begin_us) * 1e-6);
   LOG_INFO("{}: {} of weights in {:.2f} s, {}/s; {} in memory", source.files.path(),

@@ -4,10 +4,12 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/cuda/rt/status.h"
+#include "base/workers.h"
 
 namespace quintet::cuda {
 
@@ -27,8 +29,8 @@ class Uploader {
   /// done first. The first error.
   Status send(std::span<const Source> sources, cudaStream_t after);
 
-  /// Gives the buffers back; the next send() makes new ones.
-  void release() { lanes_.clear(); }
+  /// Gives buffers and threads back; the next send() makes new ones.
+  void release() { lanes_.clear(), workers_.reset(); }
 
  private:
   /// A thread's two chunks in turns: one is filled while the other crosses the bus.
@@ -50,6 +52,7 @@ class Uploader {
   static Status send_chunk(Lane& lane, Lane::Turn& turn, const Chunk& chunk);
 
   std::vector<Lane> lanes_;
+  std::optional<Workers> workers_;  ///< one a lane: a weight takes a few milliseconds, of which starting them each time would be one
 };
 
 }  // namespace quintet::cuda
