@@ -1,11 +1,16 @@
 // Lanes of pinned memory between the page cache and the bus.
 #include "backend/cuda/upload.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
+
+#include "base/units.h"
 
 namespace quintet::cuda {
 namespace {
@@ -14,7 +19,27 @@ namespace {
 /// thread is an eighth as fast as the bus.
 constexpr size_t kChunkBytes = size_t{2} << 20, kMostLanes = 12;
 
+/// Large pages that are there already are pinned ten times as fast as what cudaMallocHost asks the system for.
+Result<void*> allocate_pinned(size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  void* const memory = std::aligned_alloc(kHugePage, bytes);
+  if (!memory) return no_room(fmt::format("host memory: asked for {} to load weights through", format_bytes(bytes)));
+  (void)::madvise(memory, bytes, MADV_HUGEPAGE);  // a hint
+  std::memset(memory, 0, bytes);
+  if (const cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterDefault); code != cudaSuccess) {
+    std::free(memory);
+    return device_status(code, "cudaHostRegister").error();
+  }
+  return memory;
+}
+
 }  // namespace
+
+void free_pinned(void* memory) {
+  (void)cudaHostUnregister(memory);
+  std::free(memory);
+}
 
 Status Uploader::reserve(Lane& lane, size_t bytes) {
   if (!lane.stream.get()) QUINTET_CUDA(cudaStreamCreateWithFlags(lane.stream.out(), cudaStreamNonBlocking));
@@ -23,7 +48,7 @@ Status Uploader::reserve(Lane& lane, size_t bytes) {
   for (Lane::Turn& turn : lane.turns) {
     turn.pinned.reset();
     turn.device.reset();
-    QUINTET_CUDA(cudaMallocHost(turn.pinned.out(), bytes));
+    TRY_ASSIGN(*turn.pinned.out(), allocate_pinned(bytes));
     QUINTET_CUDA(cudaMalloc(turn.device.out(), bytes));
     if (!turn.sent.get()) QUINTET_CUDA(cudaEventCreateWithFlags(turn.sent.out(), cudaEventDisableTiming));
   }

@@ -13,6 +13,9 @@
 
 namespace quintet::cuda {
 
+/// Of memory that is registered with the driver.
+void free_pinned(void* memory);
+
 class Uploader {
  public:
   /// Starts, on `stream`, work on the chunk whose first byte lay at `offset` and which lies at `device` now; it may read
@@ -36,7 +39,7 @@ class Uploader {
   /// A thread's two chunks in turns: one is filled while the other crosses the bus.
   struct Lane {
     struct Turn {
-      Handle<void*, cudaFreeHost> pinned;
+      Handle<void*, free_pinned> pinned;
       Handle<void*, cudaFree> device;
       Event sent;  ///< `pinned` may be filled again
     };
