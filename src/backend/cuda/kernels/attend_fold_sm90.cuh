@@ -23,15 +23,16 @@ class SplitFold {
     uint64_t empty[kWarps];                // of an attending warp: its slot has been read
   };
 
-  __device__ __forceinline__ SplitFold(Barriers& barriers, uint32_t slots)
-      : full_(shared_address(barriers.full)), empty_(shared_address(barriers.empty)), slots_(slots), rank_(cluster_rank()), blocks_(cluster_size()) {}
+  /// Where p.arriving_lanes is 32 (ring_release says why) all lanes wait for what one would, too. `p`: the kernel's parameters themselves.
+  __device__ __forceinline__ SplitFold(Barriers& barriers, uint32_t slots, const AttendParams& p)
+      : full_(shared_address(barriers.full)), empty_(shared_address(barriers.empty)), slots_(slots), rank_(cluster_rank()), blocks_(cluster_size()), params_(p) {}
   __device__ __forceinline__ int rank() const { return rank_; }
   __device__ __forceinline__ int blocks() const { return blocks_; }
 
   /// By all threads.
   __device__ __forceinline__ void begin() {
-    if (static_cast<int>(threadIdx.x) < kWarps * blocks_) barrier_init(full_ + threadIdx.x * 8, 1);
-    if (threadIdx.x < kWarps) barrier_init(empty_ + threadIdx.x * 8, blocks_ * kMergers);
+    if (static_cast<int>(threadIdx.x) < kWarps * blocks_) barrier_init(full_ + threadIdx.x * 8, params_.arriving_lanes);
+    if (threadIdx.x < kWarps) barrier_init(empty_ + threadIdx.x * 8, blocks_ * kMergers * params_.arriving_lanes);
     if (alone()) {
       __syncthreads();
       return;
@@ -58,11 +59,9 @@ class SplitFold {
         for (int i = 0; i < kFoldColumns / 8; ++i) store_shared(to + part.column(i, lane) * 4, part.columns(r, h * (kFoldColumns / 8) + i, lane));
         if (lane < 8) store_shared(to + kFoldColumns * 4, part.state(r, lane));
       }
-    __syncwarp();
     const uint32_t full = full_ + (warp * blocks_ + rank_) * 8;
-    if (lane >= blocks_) return;
-    if (alone()) barrier_arrive(full);
-    else barrier_arrive_cluster(cluster_address(full, lane));
+    if (alone()) arrive(1, lane, [&](int) { barrier_arrive(full); });
+    else arrive(blocks_, lane, [&](int rank) { barrier_arrive_cluster(cluster_address(full, rank)); });
   }
   /// By an attending warp, behind its last split: a block stays until nobody signals it any more.
   __device__ __forceinline__ void end(int warp) { wait_for_slot(warp); }
@@ -95,6 +94,17 @@ class SplitFold {
     }
   }
 
+  /// A warp's arrivals at `count` barriers: lane i's at number i, or every lane's at all of them. `at`: one arrival.
+  template <class At>
+  __device__ __forceinline__ void arrive(int count, int lane, At at) const {
+    __syncwarp();
+    if (params_.arriving_lanes == 1) {
+      if (lane < count) at(lane);
+    } else {
+      for (int i = 0; i < count; ++i) at(i);
+    }
+  }
+
   template <bool kAlone>
   __device__ static __forceinline__ float2 load_pair(uint32_t from) {
     if constexpr (kAlone) return load_shared_pair(from);
@@ -124,10 +134,15 @@ class SplitFold {
         const int warp = slot / blocks_, rank = slot - warp * blocks_;
         uint32_t own_slot = slots_ + (warp * kGroups + first_group) * kGroupBytes;
         if constexpr (!kAlone) own_slot = cluster_address(own_slot, rank);
-        if (lane < batch) {
-          const uint32_t full = full_ + slot * 8, parity = (round - first_round - (slot < first_slot ? 1 : 0)) & 1;
+        const uint32_t own_full = full_ + slot * 8, own_parity = (round - first_round - (slot < first_slot ? 1 : 0)) & 1;
+        const auto wait = [](uint32_t full, uint32_t parity) {
           if constexpr (kAlone) barrier_wait(full, parity);
           else barrier_wait_cluster(full, parity);
+        };
+        if (params_.arriving_lanes == 1) {
+          if (lane < batch) wait(own_full, own_parity);
+        } else {
+          for (int b = 0; b < batch; ++b) wait(__shfl_sync(0xffffffffu, own_full, b), __shfl_sync(0xffffffffu, own_parity, b));
         }
         __syncwarp();
         float2 value[kBatch][kOwn], state[kBatch][kOwn / kSame];
@@ -154,11 +169,13 @@ class SplitFold {
               total[i] = make_float2(fmaf(value[b][i].x, fp, total[i].x * ft), fmaf(value[b][i].y, fp, total[i].y * ft));
           }
         }
-        __syncwarp();
-        if (lane < batch) {
-          if constexpr (kAlone) barrier_arrive(empty_ + warp * 8);
-          else barrier_arrive_cluster(cluster_address(empty_ + warp * 8, rank));
-        }
+        uint32_t own_empty = empty_ + warp * 8;
+        if constexpr (!kAlone) own_empty = cluster_address(own_empty, rank);
+        arrive(batch, lane, [&](int b) {
+          const uint32_t empty = params_.arriving_lanes == 1 ? own_empty : __shfl_sync(0xffffffffu, own_empty, b);
+          if constexpr (kAlone) barrier_arrive(empty);
+          else barrier_arrive_cluster(empty);
+        });
       }
       job += count;
       // What is left over is of later ranges, whose splits attend_merge merges: it begins with what there is so far.
@@ -185,6 +202,7 @@ class SplitFold {
 
   uint32_t full_, empty_, slots_;
   int rank_, blocks_, handed_ = 0;
+  const AttendParams& params_;
 };
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -144,7 +144,7 @@ template <class Shape>
 struct NoFold {
   static constexpr bool kFolds = false;
   struct Barriers {};
-  __device__ __forceinline__ NoFold(Barriers&, uint32_t) {}
+  __device__ __forceinline__ NoFold(Barriers&, uint32_t, const AttendParams&) {}
   __device__ __forceinline__ int rank() const { return static_cast<int>(blockIdx.x); }
   __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
   __device__ __forceinline__ void begin() {}
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) attend_splits(const __grid
   SplitJobs jobs(p, lane);
   using Fold = FoldOf<Shape>;
   __shared__ typename Fold::Barriers barriers;
-  Fold fold(barriers, shared_address(memory) + kWarps * Shape::kRingBytes);
+  Fold fold(barriers, shared_address(memory) + kWarps * Shape::kRingBytes, p);
   const int rank = fold.rank(), blocks = fold.blocks();
   fold.begin();
   SplitRange range = {.begin = 0, .folded = INT_MAX, .end = INT_MAX};
