@@ -42,23 +42,36 @@ done
 
 step "compute-sanitizer"
 if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck initcheck; do
+  # usage: check TOOL PATH WEIGHTS FLAGS...
+  check() {
+    compute-sanitizer --tool "$1" --error-exitcode 9 --log-file "sanitizer-$1-$2-$3.log" ./quintet bench --device cuda --cuda-path "$2" --shape tiny --weights "$3" \
+      --eager --no-ceilings "${@:4}" >/dev/null
+  }
+  # These take 10 to 40 s each, of the host: all at once, beside the short ones. `splits`: enough of them that they are merged in shared memory.
+  races=()
+  race() {
+    check racecheck "${@:2}" --for-racecheck --steps 1 &
+    running[race $1]=$!
+    races+=("$1")
+  }
+  for path in "${paths[@]}"; do
+    if [ "$path" = hopper ]; then
+      race "$path" "$path" int4-g128+outliers --rows 1,3,20 --context 100 --prompt 70
+      race "$path splits" "$path" f16 --rows 64 --context 600 --layers 1
+    else
+      race "$path" "$path" int4-g128 --rows 1,3 --context 300 --prompt 70
+    fi
+  done
+  for tool in memcheck initcheck; do
     for weights in int4-g128 int4-g128+outliers q4_0 q4_1 q8_0 f16 bf16 nf4; do
       [[ $tool == memcheck || $weights != bf16 ]] || continue  # the copies are those of f16
       for path in "${paths[@]}"; do
         [[ $path == "${paths[0]}" || $weights == int4-g128 || $weights == q4_1 ]] || continue
-        rows=1,3 flags=(--unfused)
-        if [ $tool = racecheck ]; then  # 45 s a run: one a path, and not of one row: docs/performance.md says why
-          [[ $weights == int4-g128+outliers && $path == "${paths[0]}" || $weights == int4-g128 && $path != "${paths[0]}" ]] || continue
-          flags=(--for-racecheck)
-          [ "$path" = hopper ] && rows=3,20
-        fi
-        try "$tool $weights $path" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "sanitizer-$tool-$weights-$path.log" \
-          ./quintet bench --device cuda --cuda-path "$path" --shape tiny --weights "$weights" --rows $rows --context 300 --prompt 70 --steps 2 --eager \
-            --no-ceilings "${flags[@]}" >/dev/null
+        try "$tool $weights $path" check $tool "$path" $weights --rows 1,3 --context 300 --prompt 70 --steps 2 --unfused
       done
     done
   done
+  for name in "${races[@]}"; do try "racecheck $name" wait "${running[race $name]}"; done
 else
   echo "not on the PATH: skipped"
 fi
