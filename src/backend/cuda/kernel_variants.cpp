@@ -25,7 +25,7 @@ constexpr int kOutputs = 57344, kInputs = 8192;
 
 cudaError_t ask(const ProductKernels& product, const Variant& variant, const LaunchSite& site) {
   const int pieces = kInputs / product.piece_k;
-  if (variant.tiles == 0 && product.chain) {
+  if (variant.tiles == 0) {
     ChainParams chain = {.phases = 1, .dim = 128};
     chain.phase[0] = {.kind = variant.epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = kOutputs, .pieces = pieces};
     return product.chain(chain, site);

@@ -227,7 +227,7 @@ void CudaOps::multiply(const Segment& segment, ProductParams& params, const Outl
   // Products read weights before they wait for the kernel before them: not where that one writes these weights.
   LaunchSite site = site_;
   site.dependent = !dequantizing_;
-  if (params.rows == 1 && segment.kernels->chain) {
+  if (params.rows == 1) {
     ChainPhase phase = {.kind = epilogue == Epilogue::gated ? PhaseKind::gated : PhaseKind::whole, .n = segment.n, .pieces = segment.pieces,
                         .activation = static_cast<int16_t>(params.activation), .unit = segment.unit, .weights = segment.panels, .x = params.x, .out = to};
     phase.norm = params.norm;

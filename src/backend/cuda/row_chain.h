@@ -1,4 +1,4 @@
-// Operations on one row, gathered so that one launch does many (kernels/row_chain_sm90.cuh).
+// Operations on one row, gathered so that one launch does many (kernels/row_chain_sm90.cuh, row_chain_sm80.cuh).
 #pragma once
 
 #include "backend/cuda/kernels/launch.h"

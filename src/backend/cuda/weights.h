@@ -42,7 +42,7 @@ struct CudaWeight : PackedWeight {
   std::vector<std::shared_ptr<const void>> memory;  ///< the slabs in which it lies
 
   /// Whether its product of one row can be part of a larger kernel: inputs made there, what is kept apart added there.
-  bool joins_row() const { return !in_perm && (!outliers.begin || std::ranges::all_of(segments, [](const Segment& segment) { return segment.kernels->chain; })); }
+  bool joins_row() const { return !in_perm && (!outliers.begin || std::ranges::all_of(segments, [](const Segment& segment) { return segment.kernels->chains_outliers; })); }
   /// Whether its partial products by tiles of `tile_rows` rows add what is kept apart themselves.
   bool joins_outliers(int tile_rows) const { return std::ranges::all_of(segments, [&](const Segment& segment) { return tile_rows <= segment.kernels->outlier_rows; }); }
   /// Column of the padded outputs where row `row` of a part lies.

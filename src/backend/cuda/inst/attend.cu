@@ -3,6 +3,7 @@
 
 #include "backend/cuda/kernels/attend.cuh"
 #include "backend/cuda/kernels/attend_merge.cuh"
+#include "backend/cuda/kernels/attend_row.cuh"
 #include "backend/cuda/kernels/attend_splits.cuh"
 #if QUINTET_CUDA_HOPPER
 #include "backend/cuda/kernels/attend_prompt_sm90.cuh"
@@ -94,10 +95,28 @@ bool launch_prompt(const AttendParams& p, int most_rows, int seqs, const LaunchS
   return false;
 }
 
+/// One fresh row over one split: on Hopper it is a phase of a chain.
+template <int kDim>
+bool launch_one_row(const AttendParams& p, int seqs, const LaunchSite& site, cudaError_t& code) {
+#if !QUINTET_CUDA_HOPPER
+  if constexpr (kDim == 64 || kDim == 128) {
+    if (seqs > 1 || p.splits > 1 || p.heads / p.kv_heads > kRowHeads) return false;
+    constexpr size_t kBytes = sizeof(RowAttention<kDim>);
+    code = allow_shared<AttendParams>(attend_one_row<kDim>, kBytes);
+    if (code == cudaSuccess)
+      code = launch_kernel<AttendParams>(attend_one_row<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.kv_heads)), .block = dim3(kRowAttendWarps * 32),
+                                                                   .shared_bytes = kBytes}, site);
+    return true;
+  }
+#endif
+  return false;
+}
+
 template <int kDim, int kStages>
 cudaError_t launch_rows(AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
   if (p.fresh) {
     p.merge_from = nullptr;
+    if (cudaError_t code = cudaSuccess; launch_one_row<kDim>(p, seqs, site, code)) return code;
     return launch<kDim, kStages, true, true>(p, 1, seqs, site);
   }
   cudaError_t code = cudaSuccess;

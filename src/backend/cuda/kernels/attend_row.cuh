@@ -1,5 +1,5 @@
-// Attention of one row over one split, as a phase of a chain: while it runs, everything else waits, so what counts is the time from q,
-// K and V to the result.
+// Attention of one row over one split, as a phase of a chain or a launch of its own: while it runs, everything else waits, so what counts is
+// the time from q, K and V to the result.
 //
 // The numbers are those of attend.cuh, formed by the same operations in the same order. But all tiles are taken at once: keys lie in
 // registers and values in shared memory before q is there; then all scores, all maxima, all exponentials, and last the sums over the values, tile
@@ -55,11 +55,11 @@ struct RowAttention {
 };
 
 /// One kv head's attention of row 0, of kRowHeads query heads at most, by kRowAttendWarps warps whose threads are numbered from 0: `turn` says how its q, K and V
-/// are finished, which are there once *arrived is `target`. Barrier 1 is the warps'; `s` is free when the first of them comes. p.out is
-/// written before the last barrier.
-template <int kDim>
-__device__ __forceinline__ void attend_row(const AttendParams& p, const RopeStoreParams& turn, const RowContext& context, int kv_head, int window,
-                                           const uint32_t* arrived, uint32_t target, RowAttention<kDim>& s) {
+/// are finished, which are there once wait(), called by some threads, returns. Barrier 1 is the warps'; `s` is free when the first of them comes.
+/// p.out is written before the last barrier.
+template <int kDim, class Wait>
+__device__ __forceinline__ void attend_row(const AttendParams& p, const RopeStoreParams& turn, const RowContext& context, int kv_head, int window, Wait wait,
+                                           RowAttention<kDim>& s) {
   constexpr int kThreads = kRowAttendWarps * 32, kSumWarps = kDim / 16;  // kSumWarps: that sum up, 16 columns each; behind them one a tile adds its weights up
   constexpr int kChunks = RowAttention<kDim>::kChunks;
   static_assert(kDim % 64 == 0 && kDim <= RowContext::kMostDim && kSumWarps + kSplitTiles <= kRowAttendWarps);
@@ -104,7 +104,7 @@ __device__ __forceinline__ void attend_row(const AttendParams& p, const RopeStor
   static_assert(kRowHeads + 2 <= kRowAttendWarps);
   if (warp < heads + 2) {
     const bool is_q = warp < heads, is_v = warp == heads + 1;
-    if (lane == 0) wait_for(arrived, target);
+    if (lane == 0) wait();
     __syncwarp();
     HeadValues<kDim> own;
     own.load(turn, 0, is_q ? kv_head * heads + warp : p.heads + (is_v ? p.kv_heads : 0) + kv_head, lane);
@@ -224,6 +224,16 @@ __device__ __forceinline__ void attend_row(const AttendParams& p, const RopeStor
     }
   }
   named_barrier<1, kThreads>();
+}
+
+/// The same as a launch of its own, a block a kv head. Dynamic memory: RowAttention<kDim>.
+template <int kDim>
+__global__ void __launch_bounds__(kRowAttendWarps * 32, 1) attend_one_row(const __grid_constant__ AttendParams p) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ RowContext context;
+  context.make<kRowAttendWarps * 32>(p, kDim);
+  __syncthreads();
+  attend_row<kDim>(p, p.turn, context, static_cast<int>(blockIdx.x), p.window, [] {}, *reinterpret_cast<RowAttention<kDim>*>(memory));
 }
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

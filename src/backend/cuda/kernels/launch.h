@@ -37,8 +37,8 @@ struct ProductKernels {
   int static_bytes;  ///< shared memory that its kernels keep beside what they ask for
   float unit;  ///< see formats/format.cuh; 1 where weights are packed as they are
   int outlier_rows;  ///< rows up to which its partial products add what ProductParams::outliers do themselves
-  /// Phases of one row in one launch (row_chain_sm90.cuh); sets what depends on the format and the device. Null: one row goes
-  /// through `product`.
+  bool chains_outliers;  ///< whether `chain` adds what a phase's outliers do
+  /// Phases of one row in one launch (row_chain_sm90.cuh, row_chain_sm80.cuh); sets what depends on the format and the device.
   cudaError_t (*chain)(ChainParams&, const LaunchSite&);
   /// Rows in one chunk of `tiles` (kernels/activation.h); the epilogue decides what `out` is.
   cudaError_t (*product)(const ProductParams&, int tiles, Epilogue, const LaunchSite&);

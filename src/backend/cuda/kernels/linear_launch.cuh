@@ -45,7 +45,7 @@ template <class Format, class File = Format>
 constexpr ProductKernels product_kernels_of(WeightFormat format) {
   float unit = 1;
   if constexpr (requires { Format::kUnit; }) unit = Format::kUnit;
-  return {format, Format::kPieceK, Format::kPieceBytes, format_static_bytes<Format>(), unit, kOutlierRows<Format>, kLaunchChain<Format>, launch_product<Format>,
+  return {format, Format::kPieceK, Format::kPieceBytes, format_static_bytes<Format>(), unit, kOutlierRows<Format>, kChainsOutliers, launch_chain<Format>, launch_product<Format>,
           launch_pack<Format, File>, launch_unpack<Format>, launch_expand<Format>, launch_embed<Format>};
 }
 

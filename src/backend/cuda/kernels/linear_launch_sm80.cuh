@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels/linear_row_sm80.cuh"
 #include "backend/cuda/kernels/linear_shared_sm80.cuh"
 #include "backend/cuda/kernels/linear_tile_sm80.cuh"
+#include "backend/cuda/kernels/row_chain_sm80.cuh"
 
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
@@ -21,24 +22,27 @@ inline unsigned resident_blocks(int units, size_t bytes, int most, const LaunchS
   return static_cast<unsigned>(std::min(units, site.multiprocessors * std::clamp(fit, 1, most)));
 }
 
-/// A block a multiprocessor, of as many groups of warps as have room for two stages each beside the row, then as many stages as they
-/// have room for.
-template <class Format, Epilogue kEpilogue, bool kNormed>
-cudaError_t launch_row(ProductParams p, const LaunchSite& site) {
-  constexpr auto kKernel = linear_row_sm80<Format, kEpilogue, kNormed>;
-  constexpr int kMostStages = kMostPending + 1;
-  const int row_bytes = p.pieces * Format::kPieceK * 2, room = site.shared_bytes - kRowStaticBytes - format_static_bytes<Format>() - row_bytes;
-  int threads = kRowThreads;
-  const auto stages = [&] { return room / (threads / 32 * RowStage<Format>::kBytes); };
-  if (!kNormed)
-    while (threads > row_group_threads(kEpilogue) && stages() < 2) threads /= 2;
-  p.stages = std::min(stages(), kMostStages);
-  if (p.stages < 2) return cudaErrorInvalidConfiguration;
-  const size_t bytes = static_cast<size_t>(row_bytes + p.stages * (threads / 32) * RowStage<Format>::kBytes);
+template <class Format, Epilogue kEpilogue, bool kNormed, int kStages>
+cudaError_t launch_row(const ProductParams& p, unsigned blocks, int groups, size_t row_bytes, const LaunchSite& site) {
+  using Unit = RowUnit<Format, kEpilogue>;
+  constexpr auto kKernel = linear_row_sm80<Format, kEpilogue, kNormed, kStages>;
+  const size_t bytes = row_bytes + static_cast<size_t>(groups * Unit::ring_bytes(kStages));
   if (const cudaError_t code = allow_shared<ProductParams>(kKernel, bytes); code != cudaSuccess) return code;
-  const int units = p.n / (16 * row_pieces(kEpilogue));
-  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(static_cast<unsigned>(std::min(units, site.multiprocessors))), .block = dim3(static_cast<unsigned>(threads)),
-                                                   .shared_bytes = bytes}, site);
+  const int threads = kNormed ? kRowThreads : groups * Unit::kThreads;
+  return launch_kernel<ProductParams>(kKernel, p, {.grid = dim3(blocks), .block = dim3(static_cast<unsigned>(threads)), .shared_bytes = bytes}, site);
+}
+
+/// A block a multiprocessor, of as many groups of warps as it has units for and room beside the row, then as many stages as they have room
+/// for.
+template <class Format, Epilogue kEpilogue, bool kNormed>
+cudaError_t launch_row(const ProductParams& p, const LaunchSite& site) {
+  using Unit = RowUnit<Format, kEpilogue>;
+  const int row_bytes = p.pieces * Format::kPieceK * 2, room = site.shared_bytes - kRowStaticBytes - format_static_bytes<Format>() - row_bytes;
+  const int units = p.n / Unit::kOutputs, blocks = std::min(units, site.multiprocessors);
+  const int groups = std::min({Unit::kMostGroups, (units + blocks - 1) / blocks, room / Unit::ring_bytes(2)});
+  if (groups < 1) return cudaErrorInvalidConfiguration;
+  const auto launch = [&]<int kStages>() { return launch_row<Format, kEpilogue, kNormed, kStages>(p, static_cast<unsigned>(blocks), groups, static_cast<size_t>(row_bytes), site); };
+  return groups * Unit::ring_bytes(4) <= room ? launch.template operator()<4>() : launch.template operator()<2>();
 }
 
 template <class Format, Epilogue kEpilogue>
@@ -91,12 +95,10 @@ cudaError_t launch_tiles(const ProductParams& p, Epilogue epilogue, const Launch
   return epilogue == Epilogue::whole ? launch_shared<Format, kTiles, Epilogue::whole>(p, site) : cudaErrorInvalidValue;
 }
 
+/// More than one row: one row goes through launch_chain.
 template <class Format>
 cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue, const LaunchSite& site) {
   switch (tiles) {
-    case 0:
-      if (epilogue == Epilogue::whole) return launch_row<Format, Epilogue::whole>(p, site);
-      return epilogue == Epilogue::gated ? launch_row<Format, Epilogue::gated>(p, site) : cudaErrorInvalidValue;
     case 8: return launch_tiles<Format, 1>(p, epilogue, site);
     case 16: return launch_tiles<Format, 2>(p, epilogue, site);
     case 32: case 64: case kPromptRows: return launch_wide<Format>(p, tiles, epilogue, site);
@@ -108,8 +110,94 @@ cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue,
 template <class Format>
 inline constexpr int kOutlierRows = 0;
 
-/// One row is a launch a product here.
+/// Each phase by a launch of its own.
 template <class Format>
-inline constexpr cudaError_t (*kLaunchChain)(ChainParams&, const LaunchSite&) = nullptr;
+cudaError_t launch_phases(const ChainParams& p, const LaunchSite& site) {
+  for (int i = 0; i < p.phases; ++i) {
+    const ChainPhase& phase = p.phase[i];
+    cudaError_t code = cudaSuccess;
+    if (phase.kind == PhaseKind::attend) {
+      AttendParams attend = p.attend;
+      attend.turn = phase.turn, attend.layer = phase.turn.layer, attend.window = phase.window;
+      code = launch_attend(attend, p.dim, p.attend.heads / p.attend.kv_heads, 1, 1, site);
+    } else {
+      const ProductParams product = {.weights = phase.weights, .x = phase.x, .unit = phase.unit, .out = phase.out, .n = phase.n, .pieces = phase.pieces, .rows = 1,
+                                     .out_layout = {.tiles = 0}, .activation = phase.activation, .norm = phase.norm};
+      code = phase.kind == PhaseKind::gated ? launch_row<Format, Epilogue::gated>(product, site) : launch_row<Format, Epilogue::whole>(product, site);
+    }
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+
+template <class Format, int kStages>
+cudaError_t launch_chain(const ChainParams& p, unsigned blocks, const LaunchSite& site) {
+  const size_t bytes = static_cast<size_t>(p.scratch_bytes + ChainRing<Format>::bytes(kStages));
+  constexpr auto kKernel = row_chain<Format, kStages>;
+  if (const cudaError_t code = allow_shared<ChainParams>(kKernel, bytes); code != cudaSuccess) return code;
+  return launch_kernel<ChainParams>(kKernel, p, {.grid = dim3(blocks), .block = dim3(kRowThreads), .shared_bytes = bytes}, site);
+}
+
+/// Whether `next` may begin before all of `phase` is done (ChainUnits): its inputs are all that `phase` makes, both can be cut into the same slices,
+/// every group of warps has early units, and none more than one of `next`.
+template <class Format>
+bool may_begin_early(const ChainPhase& phase, const ChainPhase& next, int blocks) {
+  using Ring = ChainRing<Format>;
+  const int units = phase.n / Ring::kOutputs, step = blocks * Ring::kGroups;
+  return phase.kind == PhaseKind::gated && next.kind == PhaseKind::whole && !next.norm.weight && next.x == phase.out && units % kSlices == 0 && units > step &&
+         next.pieces % kSlices == 0 && next.pieces * Format::kPieceK == units * (Ring::kOutputs / 2) && next.n / Ring::kOutputs <= step;
+}
+
+/// Divides what lies before the rings. `early`: phases that may, begin early, and have a row of their own for it.
+template <class Format>
+void arrange_chain(ChainParams& p, int blocks, bool early) {
+  const auto whole = [](int bytes) { return (bytes + 127) / 128 * 128; };
+  int row = 0, early_row = 0;
+  for (int i = 0; i < p.phases; ++i) {
+    ChainPhase& phase = p.phase[i];
+    phase.early = false;
+    if (phase.kind == PhaseKind::attend) continue;
+    if (early && i > 0 && may_begin_early<Format>(p.phase[i - 1], phase, blocks)) phase.early = p.phase[i - 1].early = true;
+    int& own = phase.early && phase.kind != PhaseKind::gated ? early_row : row;
+    own = std::max(own, phase.pieces * Format::kPieceK * 2);
+  }
+  for (int i = 0; i < p.phases; ++i) p.phase[i].row_at = p.phase[i].early && p.phase[i].kind != PhaseKind::gated ? whole(row) : 0;
+  const int attention = p.dim == 0 ? 0 : static_cast<int>(p.dim == 64 ? sizeof(RowAttention<64>) : sizeof(RowAttention<128>));
+  p.scratch_bytes = whole(std::max(whole(row) + early_row, attention) + (p.dim ? static_cast<int>(sizeof(RowContext)) : 0));
+}
+
+/// Blocks for each kv head from which on those that attend are left out of the product before.
+inline constexpr int kLeastBlocksAHead = 4;
+
+/// Whole layers in one launch where a block has room for it.
+template <class Format>
+cudaError_t launch_chain(ChainParams& p, const LaunchSite& site) {
+  using Ring = ChainRing<Format>;
+  int most_units = p.dim ? p.attend.kv_heads : 1;
+  for (int i = 0; i < p.phases; ++i)
+    if (p.phase[i].kind != PhaseKind::attend) most_units = std::max(most_units, p.phase[i].n / Ring::kOutputs);
+  const int blocks = std::min({most_units, site.multiprocessors, kMostBlocks});
+  for (int i = 0, products = 0; i < p.phases; ++i) {
+    ChainPhase& phase = p.phase[i];
+    if (phase.kind == PhaseKind::attend) {
+      phase.turn.slices = 1;
+      continue;
+    }
+    phase.first_group = static_cast<uint8_t>(products++ % 2 * (Ring::kGroups / 2));
+    phase.blocks = phase.kind == PhaseKind::partial && blocks >= kLeastBlocksAHead * p.attend.kv_heads ? blocks - p.attend.kv_heads : blocks;
+    if (phase.kind == PhaseKind::partial) phase.kind = PhaseKind::whole;  // the slices of a unit meet in one block
+  }
+  if (p.phases == 1) return launch_phases<Format>(p, site);
+  const auto stages = [&] { return (site.shared_bytes - Ring::kStaticBytes - format_static_bytes<Format>() - p.scratch_bytes) / Ring::bytes(1); };
+  arrange_chain<Format>(p, blocks, false);
+  const int most = stages();
+  arrange_chain<Format>(p, blocks, true);
+  if (stages() < std::min(most, 4)) arrange_chain<Format>(p, blocks, false);  // a shorter ring costs more
+  if (stages() < 2) return launch_phases<Format>(p, site);
+  if (stages() >= 4) return launch_chain<Format, 4>(p, static_cast<unsigned>(blocks), site);
+  return stages() == 3 ? launch_chain<Format, 3>(p, static_cast<unsigned>(blocks), site) : launch_chain<Format, 2>(p, static_cast<unsigned>(blocks), site);
+}
+
+inline constexpr bool kChainsOutliers = false;
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

@@ -156,7 +156,6 @@ cudaError_t launch_product(const ProductParams& p, int tiles, Epilogue epilogue,
 template <class Format>
 inline constexpr int kOutlierRows = kFewByMid<Format> ? kBesideRows : 0;
 
-template <class Format>
-inline constexpr auto kLaunchChain = launch_chain<Format>;
+inline constexpr bool kChainsOutliers = true;
 
 }  // namespace quintet::cuda::QUINTET_CUDA_PATH

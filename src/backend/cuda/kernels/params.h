@@ -22,10 +22,10 @@ inline constexpr int kRowHeads = 8;  ///< the same in a chain of one row
 inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
 inline constexpr int kNormCluster = 8;  ///< blocks of a row at most: the largest portable cluster
 
-/// The kernel for one row keeps the row in shared memory beside its ring, and can norm it on the way in.
+/// The kernels for one row keep the row in shared memory beside their rings, and can norm it on the way in.
 inline constexpr int kRowSharedBytes = 222 * 1024, kRowInputs = kRowSharedBytes / 4, kRowNormRounds = 2, kRowNormColumns = kRowNormRounds * 4 * kNormChunk;
-/// The same of the sm80 set, and what its kernel keeps beside the row and the rings.
-inline constexpr int kRowNormColumns80 = 8 * kNormChunk, kRowStaticBytes = 2304;
+/// What linear_row_sm80 keeps beside the row and the rings.
+inline constexpr int kRowStaticBytes = 4352;
 
 /// What a product does with its slices: leave four partial sums; add them; or also meet gate and up.
 enum class Epilogue { partial, whole, gated };
@@ -273,14 +273,16 @@ struct AttendParams {
   RopeStoreParams turn;
 };
 
-/// One operation of a chain on one row (row_chain_sm90.cuh): a product, or the attention of one layer over one split.
+/// One operation of a chain on one row (row_chain_sm90.cuh, row_chain_sm80.cuh): a product, or the attention of one layer over one split.
 enum class PhaseKind { whole, gated, attend, partial };
 struct alignas(16) ChainPhase {
   PhaseKind kind;
   int n, pieces;           ///< outputs, padded to panels; pieces a row
   int16_t activation;      ///< gated: 0 SiLU, 1 GELU (tanh)
-  bool early;              ///< gated: the other blocks are told of most panels before the last ones (RowShare); a product: its inputs are what the phase before tells so
+  uint8_t first_group;     ///< row_chain_sm80: the group of warps that takes the first units
+  bool early;              ///< gated: the other blocks are told of most panels before the last ones (RowShare, ChainUnits); a product: its inputs are what the phase before tells so
   int window;              ///< attend
+  int blocks;              ///< row_chain_sm80: that a product's outputs are dealt out to
   int row_at;              ///< where a product's inputs lie in shared memory: one that begins early does while the phase before reads its own
   float unit;              ///< every output of a product is multiplied by it
   const uint8_t* weights;  ///< panels

@@ -2,7 +2,7 @@
 //
 // One numeric rule with every other product kernel (docs/design.md, "Numbers"): a group's sum is formed by k16 steps in
 // ascending order in a fresh FP32 accumulator and scaled once into its slice; a group's minimum meets the sum of its inputs,
-// formed the same way (input_sums.cuh, or in the kernel of one row).
+// formed the same way (input_sums.cuh, or in the kernels of one row).
 #pragma once
 
 #include "backend/cuda/formats/format.cuh"
@@ -168,11 +168,11 @@ __device__ __forceinline__ void add_row_flow(const uint8_t* weights, int stride,
 }
 
 /// Where groups are scaled: the pieces are added one after the other; their groups' sums are chains of their own and run side by side.
-/// Formats with minima: `input_sums` are the sums of the inputs' groups (row_input_sums), or they are formed here, where null.
-template <class Format, int kPieces, bool kSumsGiven>
+/// Formats with minima: `input_sums` are the sums of the inputs' groups (row_input_sums).
+template <class Format, int kPieces>
 __device__ __forceinline__ void add_row_groups(const uint8_t* weights, int stride, const uint4* x, const float* input_sums, int lane, RowSum<Format>& row_sum) {
   constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps;
-  constexpr int kTogether = kGroup == kSteps && (!Format::kHasMin || kSumsGiven) ? kPieces : 1;  // pieces whose chains alternate in the source
+  constexpr int kTogether = kGroup == kSteps ? kPieces : 1;  // pieces whose chains alternate in the source
   const int g = lane / 4;
   const bool holds_row = lane < 4;
   auto& sum = row_sum.v;
@@ -190,7 +190,7 @@ __device__ __forceinline__ void add_row_groups(const uint8_t* weights, int strid
     for (int i = 0; i < kTogether; ++i) any_value(b[i]);
 #pragma unroll
     for (int group = 0; group < kSteps / kGroup; ++group) {
-      float d[kTogether][4] = {}, ones[4] = {};
+      float d[kTogether][4] = {};
 #pragma unroll
       for (int within = 0; within < kGroup; ++within) {
         const int step = group * kGroup + within, half = step % 2;
@@ -201,18 +201,13 @@ __device__ __forceinline__ void add_row_groups(const uint8_t* weights, int strid
           Format::fragment(regs[i], step, a);
           mma_f16(d[i], a, half ? b[i].z : b[i].x, half ? b[i].w : b[i].y);
         }
-        if constexpr (Format::kHasMin && !kSumsGiven) {
-          constexpr uint32_t kOnes = 0x3c003c00;
-          const uint32_t one[4] = {kOnes, kOnes, kOnes, kOnes};
-          mma_f16(ones, one, half ? b[0].z : b[0].x, half ? b[0].w : b[0].y);
-        }
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         sum[0] = fmaf(d[i][0], Format::scale(own[i], group, g), sum[0]);
         sum[1] = fmaf(d[i][2], Format::scale(own[i], group, g + 8), sum[1]);
         if constexpr (Format::kHasMin) {
-          const float inputs = kSumsGiven ? input_sums[(first + i) * (kSteps / kGroup) + group] : ones[0];
+          const float inputs = input_sums[(first + i) * (kSteps / kGroup) + group];
           sum[0] = fmaf(inputs, -Format::minimum(own[i], group, g), sum[0]);
           sum[1] = fmaf(inputs, -Format::minimum(own[i], group, g + 8), sum[1]);
         }
@@ -222,10 +217,61 @@ __device__ __forceinline__ void add_row_groups(const uint8_t* weights, int strid
 }
 
 /// Either.
-template <class Format, int kPieces, bool kSumsGiven = true>
+template <class Format, int kPieces>
 __device__ __forceinline__ void add_row_run(const uint8_t* weights, int stride, const uint4* x, const float* input_sums, int lane, RowSum<Format>& sum) {
   if constexpr (Format::kGroupSteps == 0) add_row_flow<Format, kPieces>(weights, stride, x, lane, sum);
-  else add_row_groups<Format, kPieces, kSumsGiven>(weights, stride, x, input_sums, lane, sum);
+  else add_row_groups<Format, kPieces>(weights, stride, x, input_sums, lane, sum);
+}
+
+/// One row alone, kSide pieces of outputs side by side, one piece of K further: chains of their own, which share the inputs. As add_row_run(),
+/// but the sums of inputs are formed here. loaded() runs once the first loads are on their way.
+template <class Format, int kSide, class Loaded>
+__device__ __forceinline__ void add_row_beside(const uint8_t* weights, const uint4* x, int lane, RowSum<Format> (&row_sum)[kSide], Loaded loaded) {
+  constexpr int kSteps = Format::kPieceK / 16, kGroup = Format::kGroupSteps ? Format::kGroupSteps : kSteps;
+  const int g = lane / 4;
+  const bool holds_row = lane < 4;
+  typename Format::Regs regs[kSide];
+#pragma unroll
+  for (int o = 0; o < kSide; ++o) regs[o].load(weights + o * Format::kPieceBytes, lane);
+  uint4 b[2];  // in turn: inputs are asked for two steps before their use
+  any_value(b[0]), any_value(b[1]);
+  load_if(holds_row, x, b[0]);
+  loaded();
+#pragma unroll
+  for (int group = 0; group < kSteps / kGroup; ++group) {
+    float fresh[kSide][4] = {}, ones[4] = {};
+#pragma unroll
+    for (int within = 0; within < kGroup; ++within) {
+      const int step = group * kGroup + within, half = step % 2;
+      if (half == 0 && step + 2 < kSteps) load_if(holds_row, x + (step / 2 + 1) * 4, b[(step / 2 + 1) % 2]);
+      const uint4& own = b[step / 2 % 2];
+#pragma unroll
+      for (int o = 0; o < kSide; ++o) {
+        uint32_t a[4];
+        Format::fragment(regs[o], step, a);
+        if constexpr (Format::kGroupSteps == 0) mma_f16(row_sum[o].v, a, half ? own.z : own.x, half ? own.w : own.y);
+        else mma_f16(fresh[o], a, half ? own.z : own.x, half ? own.w : own.y);
+      }
+      if constexpr (Format::kHasMin) {
+        constexpr uint32_t kOnes = 0x3c003c00;
+        const uint32_t one[4] = {kOnes, kOnes, kOnes, kOnes};
+        mma_f16(ones, one, half ? own.z : own.x, half ? own.w : own.y);
+      }
+    }
+    if constexpr (Format::kGroupSteps > 0) {
+#pragma unroll
+      for (int o = 0; o < kSide; ++o) {
+        auto& sum = row_sum[o].v;
+        const uint8_t* own = weights + o * Format::kPieceBytes;
+        sum[0] = fmaf(fresh[o][0], Format::scale(own, group, g), sum[0]);
+        sum[1] = fmaf(fresh[o][2], Format::scale(own, group, g + 8), sum[1]);
+        if constexpr (Format::kHasMin) {
+          sum[0] = fmaf(ones[0], -Format::minimum(own, group, g), sum[0]);
+          sum[1] = fmaf(ones[0], -Format::minimum(own, group, g + 8), sum[1]);
+        }
+      }
+    }
+  }
 }
 
 /// The sums of groups [first, first + 8) of a row's `groups` groups of inputs (operand B of one row) into `sums`, by a warp; each is

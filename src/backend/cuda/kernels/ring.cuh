@@ -114,53 +114,15 @@ class SpanCopier {
   int mixed_step_[kMixed ? kMixed : 1] = {}, mixed_to_[kMixed ? kMixed : 1] = {};
 };
 
-/// A warp's lanes that fill its own stages: each has kDepth pieces (1 or 2) of kPieceBytes, which lie kStep bytes apart in memory, side
-/// by side. What is left of a piece after whole rounds of 32 lanes goes together with its twin's.
-template <int kPieceBytes, int kStep, int kDepth>
-class RowCopier {
-  static_assert(kPieceBytes % 16 == 0);
-  static constexpr int kChunks = kPieceBytes / 16, kWhole = kChunks / 32, kTail = kChunks % 32, kTailRounds = (kDepth * kTail + 31) / 32;
-
- public:
-  __device__ explicit RowCopier(int lane) : lane_(lane), lane_to_(lane * 16) {
-    keep(lane_to_);
+/// kBytes, a multiple of 16, by a warp; `to` and `from` are this lane's first 16.
+template <int kBytes>
+__device__ __forceinline__ void copy_warp(uint32_t to, const uint8_t* from, int lane) {
+  static_assert(kBytes % 16 == 0);
+  constexpr int kWhole = kBytes / 512, kTail = kBytes % 512 / 16;
 #pragma unroll
-    for (int r = 0; r < kTailRounds; ++r) {
-      tail_to_[r] = twin(r) * kPieceBytes + tail_chunk(r) * 16;
-      keep(tail_to_[r]);
-    }
-  }
-  /// The next pieces.
-  __device__ __forceinline__ void begin(const uint8_t* pieces) {
-    pieces_ = pieces + lane_ * 16;
-#pragma unroll
-    for (int r = 0; r < kTailRounds; ++r) tail_[r] = pieces + twin(r) * kStep + tail_chunk(r) * 16;
-  }
-  /// Copies the next kDepth pieces, or the last one alone, to `to`.
-  __device__ __forceinline__ void copy(uint32_t to, bool all) {
-#pragma unroll
-    for (int d = 0; d < kDepth; ++d)
-      if (d == 0 || all)
-#pragma unroll
-        for (int r = 0; r < kWhole; ++r) copy_async_16(to + lane_to_ + d * kPieceBytes + r * 512, pieces_ + d * kStep + r * 512);
-#pragma unroll
-    for (int r = 0; r < kTailRounds; ++r)
-      if (r * 32 + lane_ < (all ? kDepth * kTail : kTail)) copy_async_16(to + tail_to_[r], tail_[r]);
-    pieces_ += kDepth * kStep;
-#pragma unroll
-    for (int r = 0; r < kTailRounds; ++r) tail_[r] += kDepth * kStep;
-  }
-
- private:
-  /// Which of two pieces a lane's chunk of tail round r belongs to, and its number there.
-  __device__ int twin(int r) const { return r * 32 + lane_ < kTail ? 0 : 1; }
-  __device__ int tail_chunk(int r) const { return kWhole * 32 + r * 32 + lane_ - twin(r) * kTail; }
-
-  int lane_, lane_to_;
-  const uint8_t* pieces_ = nullptr;
-  const uint8_t* tail_[kTailRounds ? kTailRounds : 1] = {};
-  int tail_to_[kTailRounds ? kTailRounds : 1] = {};
-};
+  for (int r = 0; r < kWhole; ++r) copy_async_16(to + r * 512, from + r * 512);
+  if (kTail > 0 && lane < kTail) copy_async_16(to + kWhole * 512, from + kWhole * 512);
+}
 
 /// kBytes, a multiple of 16, by kThreads threads, of which this one is `index`.
 template <int kBytes, int kThreads>

@@ -120,8 +120,8 @@ __device__ __forceinline__ void leave_chain(const ChainParams& p) {
 template <int kDim>
 __device__ __forceinline__ void chain_attend(const ChainParams& p, const ChainPhase& phase, const RowContext& context, uint8_t* memory, uint32_t target, bool is_last) {
   static_assert(kRowAttendWarps == kRowWarps);
-  attend_row<kDim>(p.attend, phase.turn, context, static_cast<int>(blockIdx.x), phase.window, &p.progress->arrived, target,
-                              *reinterpret_cast<RowAttention<kDim>*>(memory));
+  attend_row<kDim>(p.attend, phase.turn, context, static_cast<int>(blockIdx.x), phase.window, [&] { wait_for(&p.progress->arrived, target); },
+                   *reinterpret_cast<RowAttention<kDim>*>(memory));
   if (threadIdx.x != 0) return;
   publish(&p.progress->arrived);
   if (is_last) leave_chain(p);
@@ -204,7 +204,7 @@ __device__ __forceinline__ void make_row(const ChainPhase& phase, const uint32_t
     NormedRow normed;
     normed.load_early(norm);  // the residual stream is two phases old
     wait();
-    normed.make<kByWgmma<Format>>(norm, reinterpret_cast<__half*>(row), phase.pieces * Format::kPieceK);
+    normed.make<kByWgmma<Format>>(norm, reinterpret_cast<__half*>(row), phase.pieces * Format::kPieceK, blockIdx.x == 0);
     return;
   }
   const uint4* from = phase.x + threadIdx.x;

@@ -29,8 +29,9 @@ struct NormedRow {
       load_8(p.residual + column, kept[i]);
     });
   }
+  /// One of the blocks that make the row `writes` residual_out, which takes it a microsecond.
   template <bool kPlain>
-  __device__ __forceinline__ void make(const RowNorm& p, __half* row, int inputs) {
+  __device__ __forceinline__ void make(const RowNorm& p, __half* row, int inputs, bool writes) {
     __shared__ __align__(16) float warp_sums[kRounds * kRowWarps];  // [chunk][4]
     if (p.partial) {
       float added[kRounds][8] = {};
@@ -73,7 +74,7 @@ struct NormedRow {
         v[j / 2] = column < p.hidden ? __floats2half2_rn(kept[i][j] * scale * weight[i][j], kept[i][j + 1] * scale * weight[i][j + 1]) : __float2half2_rn(0.f);
       store_inputs<kPlain>(reinterpret_cast<uint8_t*>(row), column, *reinterpret_cast<const uint4*>(v));
     });
-    if (p.residual_out && blockIdx.x == 0)
+    if (p.residual_out && writes)
       each([&](int i, int column) {
         if (column >= p.hidden) return;
         float4* to = reinterpret_cast<float4*>(p.residual_out + column);
