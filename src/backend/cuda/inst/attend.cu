@@ -5,6 +5,7 @@
 #include "backend/cuda/kernels/attend_merge.cuh"
 #include "backend/cuda/kernels/attend_splits.cuh"
 #if QUINTET_CUDA_HOPPER
+#include "backend/cuda/kernels/attend_few_sm90.cuh"
 #include "backend/cuda/kernels/attend_prompt_sm90.cuh"
 #endif
 #include "backend/cuda/kernels/launch_kernel.cuh"
@@ -76,6 +77,18 @@ cudaError_t launch_few_rows(AttendParams& p, int most_rows, int seqs, const Laun
 #endif
 }
 
+#if QUINTET_CUDA_HOPPER
+constexpr int kFewPairs = 60;  ///< of sequence and kv head: from here on attend_splits is faster
+template <int kDim>
+cudaError_t launch_few(const AttendParams& p, int seqs, const LaunchSite& site) {
+  constexpr size_t kBytes = sizeof(FewShared<kDim>);
+  if (const cudaError_t code = allow_shared<AttendParams>(attend_few<kDim>, kBytes); code != cudaSuccess) return code;
+  const int splits = p.window ? std::min(p.splits, (p.window + kSplit - 2) / kSplit + 1) : p.splits;  // that a row sees at most
+  return launch_kernel<AttendParams>(attend_few<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.kv_heads * splits), static_cast<unsigned>(seqs)), .block = dim3(kFewThreads),
+                                                           .shared_bytes = kBytes}, site);
+}
+#endif
+
 /// Whether attend_prompt takes it; `code`: of its launch.
 template <int kDim>
 bool launch_prompt(const AttendParams& p, int most_rows, int seqs, const LaunchSite& site, cudaError_t& code) {
@@ -115,7 +128,19 @@ constexpr int kStages64 = 3, kStages128 = QUINTET_CUDA_HOPPER ? 3 : 2, kStages25
 
 }  // namespace
 
+bool attends_few(int dim, int group, int pairs) {
+#if QUINTET_CUDA_HOPPER
+  return (dim == 64 || dim == 128) && group <= kFewHeads && pairs < kFewPairs;
+#else
+  return false;
+#endif
+}
+
 cudaError_t launch_attend(const AttendParams& params, int dim, int most_rows, int seqs, int rows, const LaunchSite& site) {
+#if QUINTET_CUDA_HOPPER
+  if (const int group = params.heads / params.kv_heads; params.partial && most_rows == group && attends_few(dim, group, seqs * params.kv_heads))
+    return dim == 64 ? launch_few<64>(params, seqs, site) : launch_few<128>(params, seqs, site);
+#endif
   AttendParams p = params;
   cudaError_t code = cudaErrorInvalidValue;
   switch (dim) {
