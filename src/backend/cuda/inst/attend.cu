@@ -5,7 +5,7 @@
 #include "backend/cuda/kernels/attend_merge.cuh"
 #include "backend/cuda/kernels/attend_splits.cuh"
 #if QUINTET_CUDA_HOPPER
-#include "backend/cuda/kernels/attend_few_sm90.cuh"
+#include "backend/cuda/kernels/attend_alone_sm90.cuh"
 #include "backend/cuda/kernels/attend_prompt_sm90.cuh"
 #endif
 #include "backend/cuda/kernels/launch_kernel.cuh"
@@ -78,14 +78,21 @@ cudaError_t launch_few_rows(AttendParams& p, int most_rows, int seqs, const Laun
 }
 
 #if QUINTET_CUDA_HOPPER
-constexpr int kFewPairs = 60;  ///< of sequence and kv head: from here on attend_splits is faster
+/// The only row of a step, and its merge.
 template <int kDim>
-cudaError_t launch_few(const AttendParams& p, int seqs, const LaunchSite& site) {
-  constexpr size_t kBytes = sizeof(FewShared<kDim>);
-  if (const cudaError_t code = allow_shared<AttendParams>(attend_few<kDim>, kBytes); code != cudaSuccess) return code;
-  const int splits = p.window ? std::min(p.splits, (p.window + kSplit - 2) / kSplit + 1) : p.splits;  // that a row sees at most
-  return launch_kernel<AttendParams>(attend_few<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.kv_heads * splits), static_cast<unsigned>(seqs)), .block = dim3(kFewThreads),
-                                                           .shared_bytes = kBytes}, site);
+cudaError_t launch_alone(const AttendParams& p, const LaunchSite& site) {
+  constexpr size_t kBytes = sizeof(AloneShared<kDim>);
+  const int splits = p.window ? std::min(p.splits, (p.window + kSplit - 2) / kSplit + 1) : p.splits;  // that the row sees at most
+  const int resident = 2 * site.multiprocessors / p.kv_heads;  // splits whose blocks are there at once
+  // Where blocks wait for room, more on its way pays; else those wait longest whose news queue behind it.
+  const auto kernel = splits > resident ? attend_alone<kDim, 4> : attend_alone<kDim, 2>;
+  if (const cudaError_t code = allow_shared<AttendParams>(kernel, kBytes); code != cudaSuccess) return code;
+  // Blocks without a split fill the multiprocessors up: else the warps that merge gather where there is room, and keep the next layer's blocks out.
+  const int rows = splits * 2 > resident ? std::max(splits, resident) : splits;
+  const cudaError_t code = launch_kernel<AttendParams>(kernel, p, {.grid = dim3(static_cast<unsigned>(p.kv_heads), static_cast<unsigned>(rows)),
+                                                                   .block = dim3(kAloneThreads), .shared_bytes = kBytes}, site);
+  if (code != cudaSuccess) return code;
+  return launch_kernel<AttendParams>(merge_alone<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.heads), kDim / 64), .block = dim3(32)}, site);
 }
 #endif
 
@@ -128,9 +135,9 @@ constexpr int kStages64 = 3, kStages128 = QUINTET_CUDA_HOPPER ? 3 : 2, kStages25
 
 }  // namespace
 
-bool attends_few(int dim, int group, int pairs) {
+bool attends_alone(int dim, int group) {
 #if QUINTET_CUDA_HOPPER
-  return (dim == 64 || dim == 128) && group <= kFewHeads && pairs < kFewPairs;
+  return (dim == 64 || dim == 128) && group <= kAloneHeads;
 #else
   return false;
 #endif
@@ -138,8 +145,7 @@ bool attends_few(int dim, int group, int pairs) {
 
 cudaError_t launch_attend(const AttendParams& params, int dim, int most_rows, int seqs, int rows, const LaunchSite& site) {
 #if QUINTET_CUDA_HOPPER
-  if (const int group = params.heads / params.kv_heads; params.partial && most_rows == group && attends_few(dim, group, seqs * params.kv_heads))
-    return dim == 64 ? launch_few<64>(params, seqs, site) : launch_few<128>(params, seqs, site);
+  if (params.partial && rows == 1 && seqs == 1 && attends_alone(dim, params.heads / params.kv_heads)) return dim == 64 ? launch_alone<64>(params, site) : launch_alone<128>(params, site);
 #endif
   AttendParams p = params;
   cudaError_t code = cudaErrorInvalidValue;

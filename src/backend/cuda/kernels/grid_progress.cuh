@@ -10,12 +10,6 @@ namespace quintet::cuda {
 __device__ __forceinline__ void publish(uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0],1;" ::"l"(counter) : "memory");
 }
-/// publish() that also reads what others have published; the number with this one.
-__device__ __forceinline__ uint32_t count_in(uint32_t* counter) {
-  uint32_t before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0,[%1],1;" : "=r"(before) : "l"(counter) : "memory");
-  return before + 1;
-}
 /// publish() with a number of its own instead of a count.
 __device__ __forceinline__ void announce(uint32_t* place, uint32_t number) {
   asm volatile("st.release.gpu.global.u32 [%0],%1;" ::"l"(place), "r"(number) : "memory");

@@ -66,9 +66,8 @@ struct Kernels {
   cudaError_t (*rope_store)(const RopeStoreParams&, const LaunchSite&);
   /// `most_rows`: most (token, query head of a group) rows of any sequence; `dim` 64, 96, 128 or 256.
   cudaError_t (*attend)(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
-  /// Whether attend takes one row a sequence, of `pairs` sequences and kv heads with `group` query heads each, by blocks that can form q, K and V
-  /// themselves, however many splits there are.
-  bool (*attends_few)(int dim, int group, int pairs);
+  /// Whether attend takes the only row of a step by blocks of one split each, which form q, K and V themselves however many splits there are.
+  bool (*attends_alone)(int dim, int group);
   /// What weights kept apart add to a product, or to rows of an embedding table; inputs in a weight's order.
   cudaError_t (*outliers)(const OutlierParams&, const LaunchSite&);
   cudaError_t (*outliers_embed)(const OutlierEmbedParams&, const LaunchSite&);

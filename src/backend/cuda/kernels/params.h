@@ -17,8 +17,6 @@ inline constexpr int kSplit = 256;  ///< positions of a split of attention
 inline constexpr int kKeyTile = 64, kAttendWarps = 4, kAttendRows = 16 * kAttendWarps;
 /// Floats of a partial result of attention: a head's sums, maximum, denominator, nothing up to 32 bytes.
 __host__ __device__ constexpr int partial_width(int dim) { return dim + 8; }
-inline constexpr int kMergeRunSplits = 16;  ///< splits that attend_few merges together
-__host__ __device__ constexpr int merge_runs(int splits) { return (splits + kMergeRunSplits - 1) / kMergeRunSplits; }
 inline constexpr int kFreshGroup = 10;  ///< query heads of a group at most, where attention finishes q, K and V itself
 inline constexpr int kRowHeads = 8;  ///< the same in a chain of one row
 inline constexpr int kNormThreads = 128, kNormChunk = 1024, kNormMaxChunks = 32;
@@ -264,7 +262,6 @@ struct AttendParams {
   const int* pos;           ///< [rows]
   float* partial;           ///< [rows][splits][heads][partial_width(dim)], or null: one pass
   int* merge_from;          ///< [rows][kv_heads] first of the partial results that attend_merge finds, -1: none; null: all; a launcher that leaves all clears it
-  uint32_t* arrived;        ///< [seqs][kv_heads][merge_runs(splits)] results that attend_few's blocks have left, zero between launches; null: it is not used
   __half* out;              ///< operand B of the projection
   ActLayout layout;
   int64_t page_bytes;
