@@ -283,9 +283,9 @@ void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs&
   AttendParams params = {.q = q_, .q_stride = int64_t{a.heads} * a.head_dim, .out = act_mid_,
                          .layout = {.tiles = tiles(step.rows), .k_padded = padded_inputs(a.heads * a.head_dim)}};
   // One row a sequence: the attending blocks finish q, K and V themselves. More, and each row would be finished many times.
-  // So with many splits, which each would have to; of the only row up to twice as many as are resident at once.
+  // So with many splits, which each would have to, but of the only row.
   const int group = a.heads / a.kv_heads, splits = (context_ + kSplit - 1) / kSplit;
-  const bool alone = step.rows == 1 && step.seqs == 1 && splits > 1 && a.kv_heads * splits <= 4 * site_.multiprocessors && kernels_.attends_alone(a.head_dim, group);
+  const bool alone = step.rows == 1 && step.seqs == 1 && splits > 1 && kernels_.attends_alone(a.head_dim, a.heads, a.kv_heads, splits, site_);
   if (query_tokens_ == 1 && table_.fresh_splits > 0 && (alone || (group <= kFreshGroup && splits <= table_.fresh_splits))) {
     params.fresh = true;
     params.turn = turn;

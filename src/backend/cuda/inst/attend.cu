@@ -84,13 +84,11 @@ cudaError_t launch_alone(const AttendParams& p, const LaunchSite& site) {
   constexpr size_t kBytes = sizeof(AloneShared<kDim>);
   const int splits = p.window ? std::min(p.splits, (p.window + kSplit - 2) / kSplit + 1) : p.splits;  // that the row sees at most
   const int resident = 2 * site.multiprocessors / p.kv_heads;  // splits whose blocks are there at once
-  // Where blocks wait for room, more on its way pays; else those wait longest whose news queue behind it.
-  const auto kernel = splits > resident ? attend_alone<kDim, 4> : attend_alone<kDim, 2>;
-  if (const cudaError_t code = allow_shared<AttendParams>(kernel, kBytes); code != cudaSuccess) return code;
+  if (const cudaError_t code = allow_shared<AttendParams>(attend_alone<kDim>, kBytes); code != cudaSuccess) return code;
   // Blocks without a split fill the multiprocessors up: else the warps that merge gather where there is room, and keep the next layer's blocks out.
   const int rows = splits * 2 > resident ? std::max(splits, resident) : splits;
-  const cudaError_t code = launch_kernel<AttendParams>(kernel, p, {.grid = dim3(static_cast<unsigned>(p.kv_heads), static_cast<unsigned>(rows)),
-                                                                   .block = dim3(kAloneThreads), .shared_bytes = kBytes}, site);
+  const cudaError_t code = launch_kernel<AttendParams>(attend_alone<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.kv_heads), static_cast<unsigned>(rows)),
+                                                                               .block = dim3(kAloneThreads), .shared_bytes = kBytes}, site);
   if (code != cudaSuccess) return code;
   return launch_kernel<AttendParams>(merge_alone<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.heads), kDim / 64), .block = dim3(32)}, site);
 }
@@ -135,9 +133,10 @@ constexpr int kStages64 = 3, kStages128 = QUINTET_CUDA_HOPPER ? 3 : 2, kStages25
 
 }  // namespace
 
-bool attends_alone(int dim, int group) {
+/// Up to twice as many splits as are resident at once: with more attend_splits is faster, whose warps go from one split to the next without a pause.
+bool attends_alone(int dim, int heads, int kv_heads, int splits, const LaunchSite& site) {
 #if QUINTET_CUDA_HOPPER
-  return (dim == 64 || dim == 128) && group <= kAloneHeads;
+  return (dim == 64 || dim == 128) && heads <= kv_heads * kAloneHeads && kv_heads * splits <= 4 * site.multiprocessors;
 #else
   return false;
 #endif
@@ -145,7 +144,8 @@ bool attends_alone(int dim, int group) {
 
 cudaError_t launch_attend(const AttendParams& params, int dim, int most_rows, int seqs, int rows, const LaunchSite& site) {
 #if QUINTET_CUDA_HOPPER
-  if (params.partial && rows == 1 && seqs == 1 && attends_alone(dim, params.heads / params.kv_heads)) return dim == 64 ? launch_alone<64>(params, site) : launch_alone<128>(params, site);
+  if (params.partial && rows == 1 && seqs == 1 && attends_alone(dim, params.heads, params.kv_heads, params.splits, site))
+    return dim == 64 ? launch_alone<64>(params, site) : launch_alone<128>(params, site);
 #endif
   AttendParams p = params;
   cudaError_t code = cudaErrorInvalidValue;

@@ -103,8 +103,7 @@ __global__ void __maxnreg__(kMergeAloneRegisters) merge_alone(const __grid_const
 }
 
 /// grid: x = kv_heads, y = splits that a row sees at most. One sequence of one row, or of none. p.fresh: q, K and V still are partial sums.
-/// A warp has kAhead groups of 1 KiB on their way before q is there.
-template <int kDim, int kAhead>
+template <int kDim>
 __global__ void __maxnreg__(kAloneRegisters) attend_alone(const __grid_constant__ AttendParams p) {
   extern __shared__ __align__(128) uint8_t memory[];
   using Shared = AloneShared<kDim>;
@@ -165,7 +164,7 @@ __global__ void __maxnreg__(kAloneRegisters) attend_alone(const __grid_constant_
       if (at != own_at) copy_async_16_once_or_zero(to, from, seen >= key_begin && seen < position);
     }
   };
-  constexpr int kKeyCopies = kAloneKeys / kKeyStep, kValueCopies = kKeyCopies / 2, kGroup = 2;
+  constexpr int kKeyCopies = kAloneKeys / kKeyStep, kValueCopies = kKeyCopies / 2, kGroup = 2, kAhead = 2;  // groups that a warp has on their way
 #pragma unroll
   for (int i = 0; i < kKeyCopies + kValueCopies; ++i) {
     if (i % kGroup == 0 && i / kGroup >= kAhead) copy_async_wait<kAhead - 1>();
