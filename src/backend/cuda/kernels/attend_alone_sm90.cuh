@@ -15,19 +15,20 @@
 namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 inline constexpr int kAloneWarps = 8, kAloneThreads = kAloneWarps * 32, kAloneHeads = 8;  ///< kAloneHeads: query heads of a group at most
-inline constexpr int kAloneKeys = kSplit / kAloneWarps;                               ///< of a warp
-inline constexpr int kAloneRegisters = 104, kMergeAloneRegisters = 96;  ///< of a thread: a quarter of a multiprocessor has room for four warps that attend and one that merges
-inline constexpr int kAloneTiles = kSplit / kKeyTile;
+inline constexpr int kAloneKeys = kSplit / kAloneWarps, kAloneTiles = kSplit / kKeyTile;   ///< kAloneKeys: of a warp
+/// Registers of a thread: each quarter of a multiprocessor has 16384, for four warps that attend and one that merges. Without that room the warps that
+/// merge waited for a block to end, and then kept one of the next layer out.
+inline constexpr int kAloneRegisters = 104, kMergeAloneRegisters = 96;
 
 /// Shared memory of a block that attends. Chunk c of a key or value lies at c ^ (key % 8): free of conflicts; rows of halves apart by what keeps them so.
 template <int kDim>
 struct AloneShared {
-  static constexpr int kChunks = kDim / 8;                  ///< 16 bytes each
+  static constexpr int kChunks = kDim / 8;                        ///< 16 bytes each
   static constexpr int kApart = kDim > 64 ? kSplit / 2 : kSplit;  ///< values with room of their own; a warp's others take that of its keys
   uint4 key[kAloneWarps][kAloneKeys][kChunks], value[kApart][kChunks];
-  __half q[kAloneHeads][kDim + 8], own[2][kDim + 8];          ///< own: K and V of the row's own position
+  __half q[kAloneHeads][kDim + 8], own[2][kDim + 8];  ///< own: K and V of the row's own position
   __half probability[kAloneHeads][kSplit + 8];
-  float2 maximum[kAloneTiles][kAloneHeads];                     ///< of either half of a tile's scores
+  float2 maximum[kAloneTiles][kAloneHeads];           ///< of either half of a tile's scores
   float half_sum[kAloneTiles][kAloneHeads][4], sum[kAloneTiles][kAloneHeads];
 
   __device__ __forceinline__ uint4& value_chunk(int at, int chunk) {
@@ -38,7 +39,7 @@ struct AloneShared {
   }
 };
 
-/// 16 bytes of keys or values, or zeros where !valid: read once, so that they do not push partial results out of L2.
+/// 16 bytes of keys or values, or zeros where !valid: read once (evict first), so that they do not push partial results out of L2.
 __device__ __forceinline__ void copy_async_16_once(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0],[%1],16,%2;" ::"r"(to), "l"(from), "l"(0x12F0000000000000ull) : "memory");
 }
@@ -136,7 +137,8 @@ __global__ void __maxnreg__(kAloneRegisters) attend_alone(const __grid_constant_
   const int chunk = lane % kChunks;
   const uint8_t* keys = p.pages + (static_cast<int64_t>(p.layer) * 2 * p.kv_heads + kv_head) * head_bytes + chunk * 16;
   const uint8_t* values = keys + p.kv_heads * head_bytes;
-  const int64_t key_at = static_cast<uint32_t>(pages[0]) * p.page_bytes + within[0] * (kDim * 2), value_at = static_cast<uint32_t>(pages[1]) * p.page_bytes + within[1] * (kDim * 2);
+  const int64_t key_at = static_cast<uint32_t>(pages[0]) * p.page_bytes + within[0] * (kDim * 2);
+  const int64_t value_at = static_cast<uint32_t>(pages[1]) * p.page_bytes + within[1] * (kDim * 2);
   // Of the keys, or the values, that the lanes have looked up: those from `first` on, kKeyStep of them. Chunks change places by what the compiler
   // cannot find out: the number of a key within eight is that of `first` and of the lane, which have no bits in common.
   const bool whole = split * kSplit >= key_begin && !is_last;
@@ -177,11 +179,6 @@ __global__ void __maxnreg__(kAloneRegisters) attend_alone(const __grid_constant_
         load_matrix_x4(shared_address(&s.key[warp][own][at ^ own % 8]), key[m][step][high], key[m][step][high + 2], key[m][step + 1][high], key[m][step + 1][high + 2]);
       }
   __syncwarp();
-  const auto copy_rest = [&] {
-#pragma unroll
-    for (int i = kValueCopies; i < 2 * kValueCopies; ++i) copy(true, i * kKeyStep);
-    copy_async_commit();
-  };
 
   wait_for_previous();
   if (p.fresh) {
@@ -203,9 +200,9 @@ __global__ void __maxnreg__(kAloneRegisters) attend_alone(const __grid_constant_
       if (const int64_t slot = p.turn.kv_slot[row]; !is_q && slot >= 0) made[i].store(p.turn, cache_row(p.turn, slot, is_v, kv_head), lane);
     }
   } else {
+    const __half* from = p.q + row * p.q_stride + static_cast<int64_t>(kv_head) * group * kDim;
     const int i = threadIdx.x;
-    if (i < group * kChunks)
-      *reinterpret_cast<uint4*>(&s.q[i / kChunks][i % kChunks * 8]) = load_l2(reinterpret_cast<const uint4*>(p.q + row * p.q_stride + static_cast<int64_t>(kv_head) * group * kDim) + i);
+    if (i < group * kChunks) *reinterpret_cast<uint4*>(&s.q[i / kChunks][i % kChunks * 8]) = load_l2(reinterpret_cast<const uint4*>(from) + i);
     if (is_last && warp == own_at / kAloneKeys) {
       const int64_t offset = __shfl_sync(0xffffffffu, key_at, own_at % kAloneKeys);
       if (lane < 2 * kChunks) {
@@ -214,10 +211,14 @@ __global__ void __maxnreg__(kAloneRegisters) attend_alone(const __grid_constant_
       }
     }
   }
-  copy_rest();
+  // The other values only now: q would queue behind them.
+#pragma unroll
+  for (int i = kValueCopies; i < 2 * kValueCopies; ++i) copy(true, i * kKeyStep);
+  copy_async_commit();
   __syncthreads();
 
-  const int tile = warp / 2, half = warp % 2, tile_begin = max(0, key_begin - split * kSplit) / kKeyTile, tile_end = (min(kSplit, context - split * kSplit) + kKeyTile - 1) / kKeyTile;
+  const int tile = warp / 2, half = warp % 2, tile_begin = max(0, key_begin - split * kSplit) / kKeyTile;
+  const int tile_end = (min(kSplit, context - split * kSplit) + kKeyTile - 1) / kKeyTile;
   const auto is_seen = [&](int at) { return at >= tile_begin && at < tile_end; };
   // Keys g and g + 8 of each 16 of heads 2 q and 2 q + 1.
   float score[2][4] = {};
