@@ -13,7 +13,8 @@ struct KernelTable {
   std::string device;  ///< the name of the device that it was measured on
   // Rows up to which products go by tiles of 8, 16, 32 and 64 rows, each at most the tile's size; more take the next, or the prompts'.
   int32_t rows_of_8 = 8, rows_of_16 = 16, rows_of_32 = 32, rows_of_64 = 64;
-  /// Splits of a context (of 256 tokens) up to which attention of one row a sequence forms q, K and V itself; 0: never.
+  /// Splits of a context (of 256 tokens) up to which attention of one row a sequence forms q, K and V itself, where a step has more than one
+  /// row or the set of kernels no better one for one; 0: never.
   int32_t fresh_splits = 4;
   /// Blocks a multiprocessor that split attention is spread over before a block takes more than one split.
   int32_t attend_blocks = 4;

@@ -51,6 +51,7 @@ void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit)
   if (limits.unfused) visit(self.dense_, dense_bytes(limits));
   visit(self.attend_partial_, static_cast<size_t>(split_rows(limits)) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits(limits)) *
                              static_cast<size_t>(partial_width(limits.max_head_dim)));
+  visit(self.attend_left_, static_cast<size_t>(limits.max_heads) * static_cast<size_t>(limits.max_head_dim / 32) * static_cast<size_t>(attend_splits(limits)));
   visit(self.merge_from_, static_cast<size_t>(split_rows(limits)) * static_cast<size_t>(limits.max_heads));
 }
 
@@ -283,8 +284,10 @@ void CudaOps::rope_store_attend(const StepView& step, const RopeStoreAttendArgs&
   AttendParams params = {.q = q_, .q_stride = int64_t{a.heads} * a.head_dim, .out = act_mid_,
                          .layout = {.tiles = tiles(step.rows), .k_padded = padded_inputs(a.heads * a.head_dim)}};
   // One row a sequence: the attending blocks finish q, K and V themselves. More, and each row would be finished many times.
-  // So with many splits, which each would have to.
-  if (query_tokens_ == 1 && a.heads / a.kv_heads <= kFreshGroup && context_ <= table_.fresh_splits * kSplit) {
+  // So with many splits, which each would have to, but of the only row.
+  const int group = a.heads / a.kv_heads, splits = (context_ + kSplit - 1) / kSplit;
+  const bool alone = step.rows == 1 && step.seqs == 1 && splits > 1 && kernels_.attends_alone(a.head_dim, a.heads, a.kv_heads, splits, site_);
+  if (query_tokens_ == 1 && table_.fresh_splits > 0 && (alone || (group <= kFreshGroup && splits <= table_.fresh_splits))) {
     params.fresh = true;
     params.turn = turn;
   } else {
@@ -304,6 +307,7 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.pos = step.pos;
   params.partial = split ? attend_partial_ : nullptr;
   params.merge_from = merge_from_;
+  params.left = attend_left_;
   params.page_bytes = kv.page.bytes;
   params.scale_log2 = a.scale * kLog2E;
   params.heads = a.heads;

@@ -6,6 +6,7 @@
 #include "backend/cuda/kernels/attend_row.cuh"
 #include "backend/cuda/kernels/attend_splits.cuh"
 #if QUINTET_CUDA_HOPPER
+#include "backend/cuda/kernels/attend_alone_sm90.cuh"
 #include "backend/cuda/kernels/attend_prompt_sm90.cuh"
 #endif
 #include "backend/cuda/kernels/launch_kernel.cuh"
@@ -54,7 +55,8 @@ SplitGrid fold_grid(int pairs, int multiprocessors) {
 }
 #endif
 
-/// Attention of few rows by splits. Splits that blocks merge themselves are as p.merge_from says, which is null where there are none.
+/// Attention of few rows by splits. Splits that blocks merge themselves are as p.merge_from says, which is null where there are none; where all are
+/// merged, p.partial is null behind it.
 template <int kDim>
 cudaError_t launch_few_rows(AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
   constexpr int kHalfStages = 384 / kDim;  // of half a tile, for each of eight warps of a Hopper multiprocessor
@@ -62,20 +64,42 @@ cudaError_t launch_few_rows(AttendParams& p, int most_rows, int seqs, const Laun
 #if QUINTET_CUDA_HOPPER
   if (most_rows <= 8)
     if (const SplitGrid grid = fold_grid(seqs * p.kv_heads, site.multiprocessors); grid.clusters > 0)
-      return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, 4>>(p, grid, site);
+      return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, SplitMerging::folded>>(p, grid, site);
   p.merge_from = nullptr;
+  if (seqs == 1 && most_rows * p.kv_heads == p.heads && most_rows <= 8 && jobs >= site.multiprocessors) {
+    const cudaError_t code = launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, SplitMerging::beside>>(p, {.clusters = site.multiprocessors}, site);
+    p.partial = nullptr;  // nothing is left to merge
+    return code;
+  }
   const SplitGrid grid = {.clusters = std::min(site.multiprocessors, jobs)};
-  if (most_rows > 8) return launch_splits<SplitShape<kDim, 16, 8, kHalfStages, 32, 0>>(p, grid, site);
+  if (most_rows > 8) return launch_splits<SplitShape<kDim, 16, 8, kHalfStages, 32, SplitMerging::apart>>(p, grid, site);
   // A multiprocessor's only splits get all of its memory.
-  if (jobs <= site.multiprocessors) return launch_splits<SplitShape<kDim, 8, 2, kHalfStages * 2, 64, 0>>(p, grid, site);
-  return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, 0>>(p, grid, site);
+  if (jobs <= site.multiprocessors) return launch_splits<SplitShape<kDim, 8, 2, kHalfStages * 2, 64, SplitMerging::apart>>(p, grid, site);
+  return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, SplitMerging::apart>>(p, grid, site);
 #else
-  using Shape = SplitShape<kDim, 16, 4, kHalfStages, 32, 0>;
+  using Shape = SplitShape<kDim, 16, 4, kHalfStages, 32, SplitMerging::apart>;
   p.merge_from = nullptr;
   const int resident = site.multiprocessors * std::max(1, site.multiprocessor_shared_bytes / (Shape::kSharedBytes + 1024));
   return launch_splits<Shape>(p, {.clusters = std::min(resident, jobs)}, site);
 #endif
 }
+
+#if QUINTET_CUDA_HOPPER
+/// The only row of a step, and its merge.
+template <int kDim>
+cudaError_t launch_alone(const AttendParams& p, const LaunchSite& site) {
+  constexpr size_t kBytes = sizeof(AloneShared<kDim>);
+  const int splits = p.window ? std::min(p.splits, (p.window + kSplit - 2) / kSplit + 1) : p.splits;  // that the row sees at most
+  const int resident = 2 * site.multiprocessors / p.kv_heads;  // splits whose blocks are there at once
+  if (const cudaError_t code = allow_shared<AttendParams>(attend_alone<kDim>, kBytes); code != cudaSuccess) return code;
+  // Blocks without a split fill the multiprocessors up: else the warps that merge gather where there is room, and keep the next layer's blocks out.
+  const int rows = splits * 2 > resident ? std::max(splits, resident) : splits;
+  const cudaError_t code = launch_kernel<AttendParams>(attend_alone<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.kv_heads), static_cast<unsigned>(rows)),
+                                                                               .block = dim3(kAloneThreads), .shared_bytes = kBytes}, site);
+  if (code != cudaSuccess) return code;
+  return launch_kernel<AttendParams>(merge_alone<kDim>, p, {.grid = dim3(static_cast<unsigned>(p.heads), kDim / 64), .block = dim3(32)}, site);
+}
+#endif
 
 /// Whether attend_prompt takes it; `code`: of its launch.
 template <int kDim>
@@ -134,7 +158,20 @@ constexpr int kStages64 = 3, kStages128 = QUINTET_CUDA_HOPPER ? 3 : 2, kStages25
 
 }  // namespace
 
+/// Up to twice as many splits as are resident at once: with more attend_splits is faster, whose warps go from one split to the next without a pause.
+bool attends_alone(int dim, int heads, int kv_heads, int splits, const LaunchSite& site) {
+#if QUINTET_CUDA_HOPPER
+  return (dim == 64 || dim == 128) && heads <= kv_heads * kAloneHeads && kv_heads * splits <= 4 * site.multiprocessors;
+#else
+  return false;
+#endif
+}
+
 cudaError_t launch_attend(const AttendParams& params, int dim, int most_rows, int seqs, int rows, const LaunchSite& site) {
+#if QUINTET_CUDA_HOPPER
+  if (params.partial && rows == 1 && seqs == 1 && attends_alone(dim, params.heads, params.kv_heads, params.splits, site))
+    return dim == 64 ? launch_alone<64>(params, site) : launch_alone<128>(params, site);
+#endif
   AttendParams p = params;
   cudaError_t code = cudaErrorInvalidValue;
   switch (dim) {

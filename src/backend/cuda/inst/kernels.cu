@@ -29,7 +29,7 @@ const Kernels& kernels() {
   static const Kernels kKernels = {
       .gates_prompts = QUINTET_CUDA_HOPPER, .norm_columns = kRowNormColumns, .row_inputs = row_inputs, .products = kProducts, .read = launch_read,
       .norm = launch_norm, .pack_rows = launch_pack_rows, .reduce = launch_reduce, .norm_plain = launch_norm_plain, .elements = launch_elements,
-      .gate = launch_gate, .rope_store = launch_rope_store, .attend = launch_attend, .outliers = launch_outliers,
+      .gate = launch_gate, .rope_store = launch_rope_store, .attend = launch_attend, .attends_alone = attends_alone, .outliers = launch_outliers,
       .outliers_embed = launch_outliers_embed, .permute = launch_permute, .row_tokens = launch_row_tokens, .sample_rows = launch_sample_rows};
   return kKernels;
 }

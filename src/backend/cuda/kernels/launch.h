@@ -66,6 +66,8 @@ struct Kernels {
   cudaError_t (*rope_store)(const RopeStoreParams&, const LaunchSite&);
   /// `most_rows`: most (token, query head of a group) rows of any sequence; `dim` 64, 96, 128 or 256.
   cudaError_t (*attend)(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
+  /// Whether attend takes the only row of a step, over more than one split, by blocks of a split each, which can form q, K and V themselves.
+  bool (*attends_alone)(int dim, int heads, int kv_heads, int splits, const LaunchSite&);
   /// What weights kept apart add to a product, or to rows of an embedding table; inputs in a weight's order.
   cudaError_t (*outliers)(const OutlierParams&, const LaunchSite&);
   cudaError_t (*outliers_embed)(const OutlierEmbedParams&, const LaunchSite&);

@@ -39,6 +39,7 @@ cudaError_t launch_elements(ElementOp, const ElementParams&, const LaunchSite&);
 cudaError_t launch_gate(const GateParams&, const LaunchSite&);
 cudaError_t launch_rope_store(const RopeStoreParams&, const LaunchSite&);
 cudaError_t launch_attend(const AttendParams&, int dim, int most_rows, int seqs, int rows, const LaunchSite&);
+bool attends_alone(int dim, int heads, int kv_heads, int splits, const LaunchSite&);
 cudaError_t launch_outliers(const OutlierParams&, const LaunchSite&);
 cudaError_t launch_outliers_embed(const OutlierEmbedParams&, const LaunchSite&);
 cudaError_t launch_permute(const PermuteParams&, const LaunchSite&);
