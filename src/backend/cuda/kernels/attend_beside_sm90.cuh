@@ -17,7 +17,7 @@ class SplitMerge {
   static constexpr int kDim = Shape::kDim, kWarps = Shape::kWarps, kMergers = Shape::kMergers, kParts = kDim / 32;
   struct Barriers {};
 
-  __device__ __forceinline__ SplitMerge(Barriers&, uint32_t) {}
+  __device__ __forceinline__ SplitMerge(Barriers&, uint32_t, const AttendParams&) {}
   __device__ __forceinline__ int rank() const { return static_cast<int>(blockIdx.x); }
   __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
   __device__ __forceinline__ void begin() {}
