@@ -51,7 +51,6 @@ void CudaOps::visit_buffers(Self& self, const StepLimits& limits, Visit&& visit)
   if (limits.unfused) visit(self.dense_, dense_bytes(limits));
   visit(self.attend_partial_, static_cast<size_t>(split_rows(limits)) * static_cast<size_t>(limits.max_heads) * static_cast<size_t>(attend_splits(limits)) *
                              static_cast<size_t>(partial_width(limits.max_head_dim)));
-  visit(self.attend_left_, static_cast<size_t>(limits.max_heads) * static_cast<size_t>(limits.max_head_dim / 32) * static_cast<size_t>(attend_splits(limits)));
   visit(self.merge_from_, static_cast<size_t>(split_rows(limits)) * static_cast<size_t>(limits.max_heads));
 }
 
@@ -307,7 +306,6 @@ void CudaOps::attend_rows(const StepView& step, const AttentionSpec& a, const Kv
   params.pos = step.pos;
   params.partial = split ? attend_partial_ : nullptr;
   params.merge_from = merge_from_;
-  params.left = attend_left_;
   params.page_bytes = kv.page.bytes;
   params.scale_log2 = a.scale * kLog2E;
   params.heads = a.heads;

@@ -111,7 +111,6 @@ class CudaOps : public Ops {
   float* partial_ = nullptr;    ///< [4][rows][columns]
   float* residual_partial_ = nullptr;  ///< the same, of projections
   float* attend_partial_ = nullptr;
-  uint32_t* attend_left_ = nullptr;  // see AttendParams
   int* merge_from_ = nullptr;  // [rows, kv heads]
   float* input_sums_ = nullptr;  ///< of formats with minima (kernels/input_sums.cuh)
   float* other_residual_[2] = {};  ///< [hidden] each, taken in turn

@@ -55,8 +55,7 @@ SplitGrid fold_grid(int pairs, int multiprocessors) {
 }
 #endif
 
-/// Attention of few rows by splits. Splits that blocks merge themselves are as p.merge_from says, which is null where there are none; where all are
-/// merged, p.partial is null behind it.
+/// Attention of few rows by splits. Splits that blocks merge themselves are as p.merge_from says, which is null where there are none.
 template <int kDim>
 cudaError_t launch_few_rows(AttendParams& p, int most_rows, int seqs, const LaunchSite& site) {
   constexpr int kHalfStages = 384 / kDim;  // of half a tile, for each of eight warps of a Hopper multiprocessor
@@ -64,20 +63,15 @@ cudaError_t launch_few_rows(AttendParams& p, int most_rows, int seqs, const Laun
 #if QUINTET_CUDA_HOPPER
   if (most_rows <= 8)
     if (const SplitGrid grid = fold_grid(seqs * p.kv_heads, site.multiprocessors); grid.clusters > 0)
-      return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, SplitMerging::folded>>(p, grid, site);
+      return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, 4>>(p, grid, site);
   p.merge_from = nullptr;
-  if (seqs == 1 && most_rows * p.kv_heads == p.heads && most_rows <= 8 && jobs >= site.multiprocessors) {
-    const cudaError_t code = launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, SplitMerging::beside>>(p, {.clusters = site.multiprocessors}, site);
-    p.partial = nullptr;  // nothing is left to merge
-    return code;
-  }
   const SplitGrid grid = {.clusters = std::min(site.multiprocessors, jobs)};
-  if (most_rows > 8) return launch_splits<SplitShape<kDim, 16, 8, kHalfStages, 32, SplitMerging::apart>>(p, grid, site);
+  if (most_rows > 8) return launch_splits<SplitShape<kDim, 16, 8, kHalfStages, 32, 0>>(p, grid, site);
   // A multiprocessor's only splits get all of its memory.
-  if (jobs <= site.multiprocessors) return launch_splits<SplitShape<kDim, 8, 2, kHalfStages * 2, 64, SplitMerging::apart>>(p, grid, site);
-  return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, SplitMerging::apart>>(p, grid, site);
+  if (jobs <= site.multiprocessors) return launch_splits<SplitShape<kDim, 8, 2, kHalfStages * 2, 64, 0>>(p, grid, site);
+  return launch_splits<SplitShape<kDim, 8, 8, kHalfStages, 32, 0>>(p, grid, site);
 #else
-  using Shape = SplitShape<kDim, 16, 4, kHalfStages, 32, SplitMerging::apart>;
+  using Shape = SplitShape<kDim, 16, 4, kHalfStages, 32, 0>;
   p.merge_from = nullptr;
   const int resident = site.multiprocessors * std::max(1, site.multiprocessor_shared_bytes / (Shape::kSharedBytes + 1024));
   return launch_splits<Shape>(p, {.clusters = std::min(resident, jobs)}, site);

@@ -53,31 +53,6 @@ __device__ __forceinline__ void merge_factors(float a, float b, float& fa, float
   fb = exponential(b, m);
 }
 
-/// How each of 32 splits in a row, one a lane, meets what is before it. The maxima before the splits are found by a scan, since a maximum does not
-/// hang on its order. A lane without a split has a maximum of -INFINITY.
-class RunFactors {
- public:
-  /// `maximum`: of all before them, then of these too.
-  __device__ __forceinline__ RunFactors(float2 state, float& maximum, int lane) : denominator_(state.y) {
-    float most = state.x, met;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const float other = __shfl_up_sync(0xffffffffu, most, distance);
-      if (lane >= distance) most = fmaxf(most, other);
-    }
-    const float previous = __shfl_up_sync(0xffffffffu, most, 1);
-    merge_factors(lane == 0 ? maximum : fmaxf(previous, maximum), state.x, before_, own_, met);
-    maximum = __shfl_sync(0xffffffffu, met, 31);
-  }
-  /// Factors of what is before split i, and of the split; its denominator. Asked for before a branch: shuffles do not move across one.
-  __device__ __forceinline__ float before(int i) const { return __shfl_sync(0xffffffffu, before_, i); }
-  __device__ __forceinline__ float own(int i) const { return __shfl_sync(0xffffffffu, own_, i); }
-  __device__ __forceinline__ float denominator(int i) const { return __shfl_sync(0xffffffffu, denominator_, i); }
-
- private:
-  float before_, own_, denominator_;
-};
-
 __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address));
 }

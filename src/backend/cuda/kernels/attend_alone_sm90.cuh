@@ -76,14 +76,24 @@ __global__ void __maxnreg__(kMergeAloneRegisters) merge_alone(const __grid_const
 #pragma unroll
     for (int i = 0; i < kBatch; ++i)
       if (i < count) values[i] = load_l2(reinterpret_cast<const float2*>(from + (done + i) * step + column));
+    // How each split meets what is before it: a lane finds its split's factors. The maxima before the splits are found by a scan, since a maximum
+    // does not hang on its order.
     float2 state = load_l2(reinterpret_cast<const float2*>(from + (done + min(lane, count - 1)) * step + kDim));
     if (lane >= count) state = make_float2(-INFINITY, 0);
-    const RunFactors factors(state, maximum, lane);
+    float most = state.x;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float other = __shfl_up_sync(0xffffffffu, most, distance);
+      if (lane >= distance) most = fmaxf(most, other);
+    }
+    const float before = __shfl_up_sync(0xffffffffu, most, 1);
+    float ft, fp, met;
+    merge_factors(lane == 0 ? maximum : fmaxf(before, maximum), state.x, ft, fp, met);
+    maximum = __shfl_sync(0xffffffffu, met, 31);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (i % 8 == 0 && i >= count) break;
-      const float t = factors.before(i), f = factors.own(i), denominator = factors.denominator(i);
       if (i >= count) continue;
+      const float t = __shfl_sync(0xffffffffu, ft, i), f = __shfl_sync(0xffffffffu, fp, i), denominator = __shfl_sync(0xffffffffu, state.y, i);
       sum = fmaf(denominator, f, sum * t);
       total = make_float2(fmaf(values[i].x, f, total.x * t), fmaf(values[i].y, f, total.y * t));
     }

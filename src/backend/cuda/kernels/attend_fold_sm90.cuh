@@ -16,7 +16,7 @@ inline constexpr int kMostCluster = 2;
 template <class Shape>
 class SplitFold {
  public:
-  static constexpr bool kFolds = true, kMerges = false;
+  static constexpr bool kFolds = true;
   static constexpr int kDim = Shape::kDim, kRows = Shape::kRows, kWarps = Shape::kWarps, kMergers = Shape::kMergers, kGroups = Shape::kGroups;
   struct Barriers {
     uint64_t full[kWarps * kMostCluster];  // of slot warp * blocks + rank: a split's result is there

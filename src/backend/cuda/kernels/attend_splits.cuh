@@ -10,7 +10,6 @@
 #include "backend/cuda/kernels/attend.cuh"
 #include "backend/cuda/kernels/split_jobs.cuh"
 #if QUINTET_CUDA_HOPPER
-#include "backend/cuda/kernels/attend_beside_sm90.cuh"
 #include "backend/cuda/kernels/attend_fold_sm90.cuh"
 #endif
 
@@ -143,7 +142,7 @@ struct SplitState {
 /// Where all results are left to attend_merge: the grid counts as one cluster.
 template <class Shape>
 struct NoFold {
-  static constexpr bool kFolds = false, kMerges = false;
+  static constexpr bool kFolds = false;
   struct Barriers {};
   __device__ __forceinline__ NoFold(Barriers&, uint32_t, const AttendParams&) {}
   __device__ __forceinline__ int rank() const { return static_cast<int>(blockIdx.x); }
@@ -152,8 +151,7 @@ struct NoFold {
 };
 #if QUINTET_CUDA_HOPPER
 template <class Shape>
-using FoldOf = std::conditional_t<Shape::kMerging == SplitMerging::folded, SplitFold<Shape>,
-                                  std::conditional_t<Shape::kMerging == SplitMerging::beside, SplitMerge<Shape>, NoFold<Shape>>>;
+using FoldOf = std::conditional_t<(Shape::kMergers > 0), SplitFold<Shape>, NoFold<Shape>>;
 #else
 template <class Shape>
 using FoldOf = NoFold<Shape>;
@@ -241,12 +239,6 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) attend_splits(const __grid
     range = jobs.share(static_cast<int>(blockIdx.x) / blocks, static_cast<int>(gridDim.x) / blocks);
     if (warp >= kWarps) {
       fold.run(p, jobs, range, warp - kWarps, lane);
-      return;
-    }
-    fold.attend();
-  } else if constexpr (Fold::kMerges) {
-    if (warp >= kWarps) {
-      fold.run(p, warp - kWarps, lane);
       return;
     }
     fold.attend();
@@ -368,7 +360,6 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) attend_splits(const __grid
       // The last 32 bytes whole, too: L2 keeps and writes sectors of that size.
       if (own_row < place.rows) *reinterpret_cast<float2*>(to + kDim + part.column(0, lane)) = lane < 8 ? state : make_float2(0, 0);
     }
-    if constexpr (Fold::kMerges) fold.leave(p, place, lane);
   }
   if constexpr (Fold::kFolds) fold.end(warp);
 }

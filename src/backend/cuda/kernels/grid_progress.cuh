@@ -14,15 +14,12 @@ __device__ __forceinline__ void publish(uint32_t* counter) {
 __device__ __forceinline__ void announce(uint32_t* place, uint32_t number) {
   asm volatile("st.release.gpu.global.u32 [%0],%1;" ::"l"(place), "r"(number) : "memory");
 }
-/// A number that others announce or publish.
-__device__ __forceinline__ uint32_t look_at(const uint32_t* place) {
-  uint32_t value;
-  asm volatile("ld.acquire.gpu.global.u32 %0,[%1];" : "=r"(value) : "l"(place) : "memory");
-  return value;
-}
 /// By one thread, before a barrier among those that read what was published.
 __device__ __forceinline__ void wait_for(const uint32_t* counter, uint32_t target) {
-  while (look_at(counter) < target) {}
+  uint32_t value;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0,[%1];" : "=r"(value) : "l"(counter) : "memory");
+  } while (value < target);
 }
 
 /// Barrier `id` among `count` threads of a block.

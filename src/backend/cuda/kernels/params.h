@@ -262,7 +262,6 @@ struct AttendParams {
   const int* pos;           ///< [rows]
   float* partial;           ///< [rows][splits][heads][partial_width(dim)], or null: one pass
   int* merge_from;          ///< [rows][kv_heads] first of the partial results that attend_merge finds, -1: none; null: all; a launcher that leaves all clears it
-  uint32_t* left;           ///< [heads][dim / 32][splits] of the only row: which partial results are there for those who merge beside; zero between launches
   __half* out;              ///< operand B of the projection
   ActLayout layout;
   int64_t page_bytes;

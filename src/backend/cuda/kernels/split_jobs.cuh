@@ -8,21 +8,17 @@ namespace quintet::cuda::QUINTET_CUDA_PATH {
 
 inline constexpr int kFoldColumns = 64, kGroupBytes = (kFoldColumns + 2) * 4;  ///< of a group (attend_fold_sm90.cuh): sums, the row's maximum and denominator
 
-/// Who merges splits: attend_merge; warps of the block, those of its own pairs (attend_fold_sm90.cuh); the same, those of a step's only row
-/// (attend_beside_sm90.cuh).
-enum class SplitMerging { apart, folded, beside };
-
-/// How a block attends: so many warps, each with a ring of so many stages, each of so many keys or values; up to 8 or 16 rows. kMergers warps merge.
-template <int kDim_, int kRows_, int kWarps_, int kStages_, int kStageKeys_, SplitMerging kMerging_>
+/// How a block attends: so many warps, each with a ring of so many stages, each of so many keys or values; up to 8 or 16 rows. kMergers warps
+/// merge (attend_fold_sm90.cuh); none: all is left to attend_merge.
+template <int kDim_, int kRows_, int kWarps_, int kStages_, int kStageKeys_, int kMergers_>
 struct SplitShape {
-  static constexpr SplitMerging kMerging = kMerging_;
-  static constexpr int kDim = kDim_, kRows = kRows_, kWarps = kWarps_, kStages = kStages_, kStageKeys = kStageKeys_, kMergers = kMerging == SplitMerging::apart ? 0 : 4;
+  static constexpr int kDim = kDim_, kRows = kRows_, kWarps = kWarps_, kStages = kStages_, kStageKeys = kStageKeys_, kMergers = kMergers_;
   static constexpr int kThreads = (kWarps + kMergers) * 32;
   static constexpr int kTileStages = kKeyTile / kStageKeys;  ///< of a tile's keys, or of its values
   static constexpr int kStageBytes = kStageKeys * kDim * 2, kRingBytes = kStages * kStageBytes;
   /// Splits of a warp that are known: the one that is attended for, those that are asked for, the next.
   static constexpr int kPlaces = (kStages - 1) / (2 * kTileStages) + 2;
-  static constexpr int kGroups = kRows * kDim / kFoldColumns, kSlotBytes = kMerging == SplitMerging::folded ? kGroups * kGroupBytes : 0;
+  static constexpr int kGroups = kRows * kDim / kFoldColumns, kSlotBytes = kMergers > 0 ? kGroups * kGroupBytes : 0;
   static constexpr int kSharedBytes = kWarps * (kRingBytes + kSlotBytes);
 };
 
