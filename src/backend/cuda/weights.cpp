@@ -192,7 +192,9 @@ Result<bool> WeightPacker::pack_parts(std::span<const HostWeight> parts, CudaWei
     sources.push_back(pack_part(parts[i], packed.segments[static_cast<size_t>(place.segment)], place, staged, faults + i));
     staged += Arena::padded(bytes.size());
   }
-  TRY(uploader_.send(sources, site_.stream));
+  // Gate and up have rows of the same pieces, and so write the same words: in turn.
+  const size_t together = packed.parts[0].rows.rows < 16 ? 1 : sources.size();
+  for (size_t i = 0; i < sources.size(); i += together) TRY(uploader_.send(std::span(sources).subspan(i, together), site_.stream));
   std::vector<PackFault> found(parts.size());
   TRY(fetch(faults, found.data(), found.size()));
   bool done = true;
