@@ -23,8 +23,9 @@ inline unsigned resident_blocks(int units, size_t bytes, int most, const LaunchS
 }
 
 template <class Format, Epilogue kEpilogue, bool kNormed, int kStages>
-cudaError_t launch_row(const ProductParams& p, unsigned blocks, int groups, size_t row_bytes, const LaunchSite& site) {
+cudaError_t launch_row(ProductParams p, unsigned blocks, int groups, size_t row_bytes, const LaunchSite& site) {
   using Unit = RowUnit<Format, kEpilogue>;
+  p.groups = groups;
   constexpr auto kKernel = linear_row_sm80<Format, kEpilogue, kNormed, kStages>;
   const size_t bytes = row_bytes + static_cast<size_t>(groups * Unit::ring_bytes(kStages));
   if (const cudaError_t code = allow_shared<ProductParams>(kKernel, bytes); code != cudaSuccess) return code;

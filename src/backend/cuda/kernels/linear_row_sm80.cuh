@@ -74,7 +74,7 @@ __device__ __forceinline__ float sum_of_slices(const float (&slices)[kSlices][kO
   return ((slices[0][output] + slices[1][output]) + slices[2][output]) + slices[3][output];
 }
 
-/// A block has as many groups of warps as are launched, and those that there are units for have rings of kStages stages. Epilogue::whole or gated.
+/// The first p.groups groups of a block's warps have rings of kStages stages, and take the units. Epilogue::whole or gated.
 /// kNormed: the row is the norm of p.norm; kRowThreads threads.
 template <class Format, Epilogue kEpilogue, bool kNormed, int kStages>
 __global__ void __launch_bounds__(kRowThreads, 1) linear_row_sm80(const __grid_constant__ ProductParams p) {
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kRowThreads, 1) linear_row_sm80(const __grid_c
   __shared__ float met[Unit::kMostGroups][2][kSlices][Unit::kOutputs];  // slices of a group's two units in turn
   const int warp = warp_index(), lane = threadIdx.x % 32;
   const int group = warp / Unit::kWarps, slice = warp % kSlices, side = warp % Unit::kWarps / kSlices;
-  const int units = p.n / Unit::kOutputs, unit_step = gridDim.x * (blockDim.x / Unit::kThreads), first_unit = group * gridDim.x + blockIdx.x;
+  const int units = p.n / Unit::kOutputs, unit_step = gridDim.x * p.groups, first_unit = group < p.groups ? group * gridDim.x + blockIdx.x : units;
   const int first = slice_begin(p.pieces, slice), count = slice_begin(p.pieces, slice + 1) - first;
   const int row_bytes = p.pieces * Format::kPieceK * 2;
   WarpRing<Format, kStages> ring(memory + row_bytes + warp * (kStages * Stage::kBytes));

@@ -72,6 +72,7 @@ struct ProductParams {
   int activation;          ///< gated: 0 SiLU, 1 GELU (tanh)
   bool gated;              ///< linear_prompt: out is gated
   int stages;              ///< depth of the ring, where it is not the kernel's own
+  int groups;              ///< linear_row_sm80: groups of warps that have rings; a block that norms the row may have more warps
   int arriving_lanes;      ///< see ring_release
   int tile_rows;           ///< of x, where its tiles are larger than the kernel's
   float* input_sums;       ///< room for the sums of the inputs' groups (input_sums.cuh); formats with minima, more than 16 rows
