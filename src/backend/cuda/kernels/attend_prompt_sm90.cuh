@@ -110,7 +110,10 @@ __global__ void __launch_bounds__(kPromptAttendThreads, 1) attend_prompt(const _
   const int group = p.heads / p.kv_heads, seq = blockIdx.y, warpgroup = threadIdx.x / 128;
   const AttendPlace place = {.kv_head = static_cast<int>(blockIdx.x) % p.kv_heads, .query_tile = static_cast<int>((gridDim.x - 1 - blockIdx.x) / p.kv_heads), .seq = seq, .layer = p.layer, .window = p.window};
   const int row_begin = p.row_begin[seq], tokens = p.row_begin[seq + 1] - row_begin, context = p.context[seq], tile_rows = tokens * group, first_row = place.query_tile * kPromptAttendRows;
-  if (first_row >= tile_rows) return;
+  if (first_row >= tile_rows) {
+    if (tokens == 0) wait_for_previous();  // of a step of padding nobody else does: the kernel after this one would run beside the one before
+    return;
+  }
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, group_row = first_row + max(warpgroup - 1, 0) * 64;
   // All positions at once: each trip to memory takes as long as half a tile.
   const int* pos = p.pos + row_begin;
