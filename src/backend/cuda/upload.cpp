@@ -96,9 +96,11 @@ Status Uploader::send(std::span<const Source> sources, cudaStream_t after) {
   };
   if (!workers_) workers_.emplace();
   workers_->run(static_cast<int>(lanes), [&](int i) {
-    const Status status = run_lane(lanes_[static_cast<size_t>(i)]);
+    Lane& lane = lanes_[static_cast<size_t>(i)];
+    const Status status = run_lane(lane);
     if (status) return;
     next = chunks.size();  // the others need not go on
+    if (lane.stream.get()) (void)cudaStreamSynchronize(lane.stream.get());  // what is under way reads the lane's memory and writes the caller's
     const std::lock_guard lock(mutex);
     if (first_error) first_error = status;
   });
