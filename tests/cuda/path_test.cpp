@@ -110,6 +110,27 @@ TEST_F(CudaPaths, ModelsHaveTheSameBits) {
     }
 }
 
+// Blocks of 99 KiB are all that sm_86 and sm_89 have: one row of 8192 inputs leaves room for few rings there, and for no chain.
+TEST_F(CudaPaths, BlocksOfSmallerCardsHaveTheSameBits) {
+  for (const WeightFormat format : {WeightFormat::int4_g128, WeightFormat::nf4, WeightFormat::q4_1, WeightFormat::f16}) {
+    SCOPED_TRACE(format_info(format).name);
+    const uint64_t seed = random_();
+    std::vector<float> of_hopper;
+    for (const CudaOptions& options : {CudaOptions{.path = CudaPath::hopper}, CudaOptions{.path = CudaPath::sm80}, CudaOptions{.path = CudaPath::sm80, .most_shared_bytes = 163 << 10},
+                                       CudaOptions{.path = CudaPath::sm80, .most_shared_bytes = 99 << 10}}) {
+      backend_ = make_cuda_backend(options).value();
+      const auto model = make_synthetic_model({.shape = "llama3-70b", .format = format, .layers = 1, .seed = seed}, *backend_).value();
+      testing::FlatInputs flat(*backend_);
+      testing::SingleSequence sequence(flat, *model, 64, 8);
+      const std::vector<TokenId> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
+      const std::vector<float> got = sequence.feed_all(tokens, 1);
+      if (of_hopper.empty()) of_hopper = got;
+      ASSERT_EQ(got.size(), of_hopper.size());
+      EXPECT_EQ(std::memcmp(got.data(), of_hopper.data(), got.size() * 4), 0) << cuda_path_name(options.path) << ", at most " << options.most_shared_bytes << " bytes a block";
+    }
+  }
+}
+
 // Long contexts: one row and a few rows take attention by splits, a prompt takes it by tiles of many rows.
 TEST_F(CudaPaths, LongContextsKeepARowsBits) {
   constexpr int32_t kTokens = 1700, kLast = 12;

@@ -23,6 +23,7 @@ struct CudaOptions {
   bool eager = false;  ///< decode steps are issued kernel by kernel rather than replayed as graphs
   CudaPath path = CudaPath::automatic;
   std::optional<KernelTable> table;  ///< choices among kernels; nothing: the committed ones of the device
+  int most_shared_bytes = 0;   ///< of shared memory a block, as if the device had no more: what cards with less run can be tested; 0: what it has
   bool for_racecheck = false;  ///< barriers in a form that compute-sanitizer's racecheck follows: slower
 };
 

@@ -1,6 +1,7 @@
 // Chooses kernels by a device's compute capability.
 #include "backend/cuda/path.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "backend/cuda/rt/status.h"
@@ -81,8 +82,10 @@ Result<DeviceKernels> device_kernels(CudaPath wanted, const cudaDeviceProp& prop
 }
 
 LaunchSite launch_site(const cudaDeviceProp& properties, const CudaOptions& options, cudaStream_t stream) {
-  return {.stream = stream, .multiprocessors = properties.multiProcessorCount, .shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin),
-          .multiprocessor_shared_bytes = static_cast<int>(properties.sharedMemPerMultiprocessor), .arriving_lanes = options.for_racecheck ? 32 : 1};
+  constexpr int kReservedBytes = 1024;  // of each block, by the driver
+  int block_bytes = static_cast<int>(properties.sharedMemPerBlockOptin), multiprocessor_bytes = static_cast<int>(properties.sharedMemPerMultiprocessor);
+  if (options.most_shared_bytes > 0) block_bytes = std::min(block_bytes, options.most_shared_bytes), multiprocessor_bytes = std::min(multiprocessor_bytes, options.most_shared_bytes + kReservedBytes);
+  return {.stream = stream, .multiprocessors = properties.multiProcessorCount, .shared_bytes = block_bytes, .multiprocessor_shared_bytes = multiprocessor_bytes, .arriving_lanes = options.for_racecheck ? 32 : 1};
 }
 
 }  // namespace cuda
