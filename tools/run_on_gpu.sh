@@ -37,6 +37,8 @@ done
 for path in "${paths[@]}"; do
   try "tests $path" wait "${running[$path]}"
   echo "$path:" && grep -v '\[info\]' "tests-$path.log"
+done
+for path in "${paths[@]}"; do
   QUINTET_CUDA_PATH=$path try "tests $path" ./quintet_cuda_tests --gtest_brief=1 --gtest_filter="$of_free_memory"
 done
 
