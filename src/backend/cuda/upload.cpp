@@ -68,7 +68,7 @@ Status Uploader::send_chunk(Lane& lane, Lane::Turn& turn, const Chunk& chunk) {
 
 Status Uploader::send(std::span<const Source> sources, cudaStream_t after) {
   std::vector<Chunk> chunks;
-  size_t longest = 0;
+  size_t longest = kChunkBytes;  // at least, so that a lane's memory is not pinned anew for every unit that divides it otherwise
   for (const Source& source : sources) {
     const size_t step = std::max(source.unit, kChunkBytes / source.unit * source.unit);
     for (size_t offset = 0; offset < source.bytes.size(); offset += step) {

@@ -55,7 +55,7 @@ class Uploader {
   static Status send_chunk(Lane& lane, Lane::Turn& turn, const Chunk& chunk);
 
   std::vector<Lane> lanes_;
-  std::optional<Workers> workers_;  ///< one a lane: a weight takes a few milliseconds, of which starting them each time would be one
+  std::optional<Workers> workers_;  ///< one a lane, not started for each weight, which takes a few milliseconds
 };
 
 }  // namespace quintet::cuda
